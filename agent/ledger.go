@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/change"
+)
+
+// ledger is what a subscriber's database knows of one subscription: schema
+// walferry, made by package sqlw. The connection belongs to the caller.
+type ledger struct {
+	conn *pgconn.PgConn
+	name string
+}
+
+// tableState is a row of walferry.subscription_table. Names are the
+// publisher's.
+type tableState struct {
+	schema, table string
+	state         string
+	copyLSN       change.LSN
+}
+
+// States of a table in the ledger.
+const (
+	tableCopying = "copying" // waits for its copy
+	tableReady   = "ready"   // copied; changes before copy_lsn are in the copy
+	tableRemoved = "removed" // left the publication after it was ready
+)
+
+// exists reports whether the schema is there.
+func (l *ledger) exists(ctx context.Context) (bool, error) {
+	r, err := queryRow(ctx, l.conn, `select to_regclass('walferry.subscription_table') is not null and to_regclass('walferry.subscription_state') is not null`)
+	if err != nil {
+		return false, fmt.Errorf("look for schema walferry: %w", err)
+	}
+	return r[0] == "t", nil
+}
+
+func (l *ledger) tables(ctx context.Context) (map[tableName]tableState, error) {
+	rows, err := query(ctx, l.conn, `select schema_name, table_name, state, coalesce(copy_lsn::text, '0/0')
+		from walferry.subscription_table where subscription = $1`, l.name)
+	if err != nil {
+		return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
+	}
+	m := make(map[tableName]tableState, len(rows))
+	for _, r := range rows {
+		lsn, err := change.ParseLSN(r[3])
+		if err != nil {
+			return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
+		}
+		m[tableName{r[0], r[1]}] = tableState{schema: r[0], table: r[1], state: r[2], copyLSN: lsn}
+	}
+	return m, nil
+}
+
+// setTable records the state of a table. The row is made if it is missing.
+func (l *ledger) setTable(ctx context.Context, t target, state string, lsn change.LSN) error {
+	_, err := query(ctx, l.conn, `insert into walferry.subscription_table
+			(subscription, schema_name, table_name, target_schema, target_table, state, copy_lsn)
+		values ($1, $2, $3, $4, $5, $6, $7::pg_catalog.pg_lsn)
+		on conflict (subscription, schema_name, table_name) do update
+		set target_schema = excluded.target_schema, target_table = excluded.target_table,
+		    state = excluded.state, copy_lsn = excluded.copy_lsn`,
+		l.name, t.source.schema, t.source.table, t.schema, t.table, state, lsn.String())
+	if err != nil {
+		return fmt.Errorf("record table %s: %w", t.source, err)
+	}
+	return nil
+}
+
+// position returns the subscription's position. ok is false when it has none
+// yet. In origin mode the replication origin is the truth.
+func (l *ledger) position(ctx context.Context) (pos change.LSN, ok bool, err error) {
+	rows, err := query(ctx, l.conn, `select coalesce(position::text, ''), use_origin from walferry.subscription where name = $1`, l.name)
+	if err != nil {
+		return 0, false, fmt.Errorf("read walferry.subscription: %w", err)
+	}
+	if len(rows) == 0 {
+		return 0, false, nil
+	}
+	text := rows[0][0]
+	if rows[0][1] == "t" {
+		r, err := queryRow(ctx, l.conn, `select coalesce((select pg_replication_origin_progress(roname, false)::text
+			from pg_replication_origin where roname = $1), '')`, originName(l.name))
+		if err != nil {
+			return 0, false, fmt.Errorf("read progress of replication origin %s: %w", originName(l.name), err)
+		}
+		if r[0] != "" && r[0] != "0/0" {
+			text = r[0]
+		}
+	}
+	if text == "" {
+		return 0, false, nil
+	}
+	pos, err = change.ParseLSN(text)
+	if err != nil {
+		return 0, false, fmt.Errorf("read position: %w", err)
+	}
+	return pos, true, nil
+}
+
+func originName(subscription string) string { return "walferry_" + subscription }
+
+// subscriptionState is a row of walferry.subscription_state.
+type subscriptionState struct {
+	State      string
+	Error      json.RawMessage
+	ErrorCount int64
+}
+
+func (l *ledger) state(ctx context.Context) (subscriptionState, error) {
+	rows, err := query(ctx, l.conn, `select state, coalesce(error::text, ''), coalesce(error_count, 0)
+		from walferry.subscription_state where name = $1`, l.name)
+	if err != nil {
+		return subscriptionState{}, fmt.Errorf("read walferry.subscription_state: %w", err)
+	}
+	var s subscriptionState
+	if len(rows) == 0 {
+		s.State = "initial"
+		return s, nil
+	}
+	s.State = rows[0][0]
+	if rows[0][1] != "" {
+		s.Error = json.RawMessage(rows[0][1])
+	}
+	s.ErrorCount, err = strconv.ParseInt(rows[0][2], 10, 64)
+	return s, err
+}
+
+// setState records the state of the subscription; a nil card clears the error.
+func (l *ledger) setState(ctx context.Context, state string, card any) error {
+	text, count := "", "0"
+	if card != nil {
+		b, err := json.Marshal(card)
+		if err != nil {
+			return fmt.Errorf("record state: %w", err)
+		}
+		text, count = string(b), "1"
+	}
+	_, err := query(ctx, l.conn, `insert into walferry.subscription_state as s (name, state, error, error_count, updated_at)
+		values ($1, $2, nullif($3, '')::jsonb, $4::bigint, now())
+		on conflict (name) do update set state = excluded.state, error = excluded.error,
+		  error_count = s.error_count + excluded.error_count, updated_at = now()`,
+		l.name, state, text, count)
+	if err != nil {
+		return fmt.Errorf("record state: %w", err)
+	}
+	return nil
+}
+
+// setSkip asks the applier to skip the transaction with this commit LSN.
+func (l *ledger) setSkip(ctx context.Context, lsn change.LSN) error {
+	rows, err := query(ctx, l.conn, `update walferry.subscription_state set skip_lsn = $2::pg_catalog.pg_lsn, updated_at = now()
+		where name = $1 returning name`, l.name, lsn.String())
+	if err != nil {
+		return fmt.Errorf("record skip: %w", err)
+	}
+	if len(rows) == 0 {
+		return errors.New("the subscription has no row in walferry.subscription_state: it has never run against this database")
+	}
+	return nil
+}
