@@ -21,6 +21,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(b.Logical(true, 9, "prefix", []byte("content")))
 	f.Add(b.StreamAbort(1, 2))
 	f.Add(b.Type(1, "", "t"))
+	for _, g := range goldenMessages(f) {
+		f.Add(g)
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		for v := 0; v <= 4; v++ {
 			for _, stream := range []bool{false, v >= 2} {
