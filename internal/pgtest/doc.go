@@ -9,9 +9,9 @@
 //
 // A version is served by local binaries when they are found, else by a container
 // image postgres:<major> that exists on this machine (nothing is pulled). Local
-// binaries are looked up in PGTEST_BIN_<major>, the cache folder
-// (<user cache>/walferry/pgtest/<major>/bin), /usr/lib/postgresql/*/bin, PATH and
-// `pg_config --bindir`.
+// binaries are looked up in PGTEST_BIN_<major>, what integration/images/binaries.sh
+// made (in WALFERRY_CACHE, /var/cache/walferry or the user's cache folder),
+// /usr/lib/postgresql/*/bin, PATH and `pg_config --bindir`.
 //
 // PGTEST_VERSION chooses the version of tests that do not name one (default 15).
 // A version that cannot be had skips the test with the reason; with CI=true the

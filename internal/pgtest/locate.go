@@ -49,8 +49,9 @@ func locate(major int) (string, error) {
 		return dir, nil
 	}
 	var dirs []string
-	if cache, err := os.UserCacheDir(); err == nil {
-		dirs = append(dirs, filepath.Join(cache, "walferry", "pgtest", strconv.Itoa(major), "bin"))
+	for _, cache := range cacheDirs() {
+		v := strconv.Itoa(major)
+		dirs = append(dirs, filepath.Join(cache, "pgtest", v, "usr/lib/postgresql", v, "bin"))
 	}
 	if found, err := filepath.Glob("/usr/lib/postgresql/*/bin"); err == nil {
 		dirs = append(dirs, found...)
@@ -68,6 +69,18 @@ func locate(major int) (string, error) {
 		return "", errNoBinaries
 	}
 	return dirs[i], nil
+}
+
+// cacheDirs are the folders where integration/images/binaries.sh keeps servers.
+func cacheDirs() []string {
+	if dir := os.Getenv("WALFERRY_CACHE"); dir != "" {
+		return []string{dir}
+	}
+	dirs := []string{"/var/cache/walferry"}
+	if user, err := os.UserCacheDir(); err == nil {
+		dirs = append(dirs, filepath.Join(user, "walferry"))
+	}
+	return dirs
 }
 
 var versions sync.Map // bin folder -> full version string
