@@ -1,0 +1,322 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/walferry/walferry/change"
+)
+
+// Bounds of a reader.
+const (
+	// prefetchBytes and prefetchMsgs bound what a reader holds that Next has
+	// not returned yet.
+	prefetchBytes = 8 << 20
+	prefetchMsgs  = 1024
+	// heartbeat is how often the server says that it has nothing to send.
+	heartbeat = 5 * time.Second
+	// checkIdle is how long a reader waits for batches before it asks the
+	// server whether there are any.
+	checkIdle = 30 * time.Second
+	// readyWait is how long Ready waits for a batch that is known to be
+	// stored.
+	readyWait = 20 * time.Millisecond
+)
+
+// A Delivery is one batch.
+type Delivery struct {
+	Seq    uint64
+	Header change.BatchHeader
+	// Body belongs to the caller until the next call of Next.
+	Body []byte
+	// Stored is when the queue stored the batch, by the server's clock.
+	Stored time.Time
+	// Restart says that the chunked transaction of the batches before was
+	// not finished and is begun again, or given up, by this batch: what was
+	// received of it must be discarded.
+	Restart bool
+	// Pending is how many batches were stored after this one when the server
+	// sent it.
+	Pending uint64
+}
+
+// A Reader returns the batches of a queue in order, each exactly once. It
+// reconnects for ever; its errors other than those of the context are final.
+// Its methods are for one goroutine at a time.
+type Reader struct {
+	q    *Queue
+	from change.LSN
+
+	chain   chain
+	next    uint64 // sequence number of the next batch
+	created time.Time
+	err     error
+
+	sess    *session
+	opening *opening
+	peeked  *nats.Msg
+	pending uint64 // as of the last message received
+	status  chan nats.Status
+	timer   *time.Timer
+	d       Delivery
+
+	life   context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+	wg     sync.WaitGroup
+}
+
+// NewReader returns a reader that begins with the first batch that holds a
+// transaction which a subscriber at position from has not applied, or with the
+// next batch to be stored. The error is of kind ErrHole when such
+// transactions are no longer in the queue.
+func (q *Queue) NewReader(ctx context.Context, from change.LSN) (*Reader, error) {
+	s, err := q.locate(ctx, from)
+	if err != nil {
+		return nil, fmt.Errorf("find position %v: %w", from, err)
+	}
+	info, err := q.streamInfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{q: q, from: from, chain: s.chain, next: s.seq, created: info.Created}
+	r.life, r.cancel = context.WithCancel(context.Background())
+	r.status = q.nc.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
+	r.timer = time.NewTimer(time.Hour)
+	return r, nil
+}
+
+// Seq is the sequence number of the batch that Next returns next.
+func (r *Reader) Seq() uint64 { return r.next }
+
+// Next returns the next batch and waits for it. The Delivery and its Body are
+// valid until the next call of Next. An error of ctx leaves the reader as it
+// was; any other is an [*Error] and final.
+func (r *Reader) Next(ctx context.Context) (*Delivery, error) {
+	for {
+		if r.err != nil {
+			return nil, r.err
+		}
+		m, err := r.receive(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.err = err
+			}
+			return nil, err
+		}
+		d, err := r.accept(m)
+		if err != nil {
+			r.err = err
+			return nil, err
+		}
+		if d != nil {
+			return d, nil
+		}
+	}
+}
+
+// Ready reports whether Next would return at once. When the batch before had
+// successors in the queue, Ready waits a moment for them to arrive. False
+// means that the reader has reached the end of the queue, or that the queue is
+// slow or out of reach: whatever the caller holds back should go out now.
+func (r *Reader) Ready() bool {
+	switch {
+	case r.err != nil:
+		return false
+	case r.peeked != nil, r.poll():
+		return true
+	case r.pending == 0 || r.sess == nil:
+		return false
+	}
+	r.timer.Reset(readyWait)
+	for {
+		select {
+		case m := <-r.sess.msgs:
+			if r.sess.take(m) {
+				r.peeked = m
+				return true
+			}
+			if r.sess.broken || r.replenish() != nil {
+				return false
+			}
+		case <-r.timer.C:
+			return false
+		}
+	}
+}
+
+// poll takes what has arrived until a batch is among it.
+func (r *Reader) poll() bool {
+	for r.sess != nil {
+		select {
+		case m := <-r.sess.msgs:
+			if r.sess.take(m) {
+				r.peeked = m
+				return true
+			}
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// accept verifies a message. It returns nil when the message is not the next
+// one and reading must resume from there.
+func (r *Reader) accept(m *nats.Msg) (*Delivery, error) {
+	meta, err := m.Metadata()
+	if err != nil || meta.Sequence.Stream != r.next {
+		// Something between the stream and here is missing. Opening a new
+		// session finds out whether the stream has it.
+		r.q.log.Warn("reading resumes: unexpected message", "want", r.next, "reply", m.Reply)
+		r.reset()
+		return nil, nil
+	}
+	r.pending = meta.NumPending
+	h, err := change.ParseHeader(m.Header.Get, m.Data)
+	if err != nil {
+		return nil, r.q.corrupt(r.next, err)
+	}
+	restart, b := r.chain.check(&h)
+	if b != nil {
+		return nil, b.err(r.q, r.next)
+	}
+	if !r.chain.known {
+		if err := r.q.reaches(&stored{seq: r.next, header: h}, r.from); err != nil {
+			return nil, err
+		}
+	}
+	r.chain = chainAfter(h)
+	r.d = Delivery{Seq: r.next, Header: h, Body: m.Data, Stored: meta.Timestamp, Restart: restart, Pending: meta.NumPending}
+	r.next++
+	return &r.d, nil
+}
+
+// receive returns the next message with a batch.
+func (r *Reader) receive(ctx context.Context) (*nats.Msg, error) {
+	waiting := time.Now()
+	for {
+		if m := r.peeked; m != nil {
+			r.peeked = nil
+			return m, r.replenish()
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if r.sess == nil || r.opening != nil {
+			if err := r.join(ctx); err != nil {
+				return nil, err
+			}
+			waiting = time.Now()
+			continue
+		}
+		if r.poll() {
+			continue
+		}
+		if err := r.replenish(); err != nil {
+			return nil, err
+		}
+		if r.sess == nil {
+			continue
+		}
+		if err := r.wait(ctx, waiting); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// wait blocks until a message is in peeked or something else has changed.
+// waiting is when the caller began to wait.
+func (r *Reader) wait(ctx context.Context, waiting time.Time) error {
+	r.timer.Reset(heartbeat)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.life.Done():
+		return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "read"}
+	case st, ok := <-r.status:
+		if !ok || st == nats.CLOSED {
+			return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "connection to NATS is closed"}
+		}
+		r.reset() // the server has forgotten what was asked of it
+	case m := <-r.sess.msgs:
+		if r.sess.take(m) {
+			r.peeked = m
+		}
+	case <-r.timer.C:
+		quiet := time.Since(later(waiting, r.sess.heard))
+		idle := time.Since(later(waiting, r.sess.checked))
+		switch {
+		case quiet > 2*heartbeat+heartbeat/2:
+			r.q.log.Warn("reading resumes: the server is silent", "next", r.next, "since", quiet.Round(time.Second))
+			r.reset()
+		case idle > checkIdle:
+			r.open(r.sess)
+		}
+	}
+	if r.sess != nil && r.sess.broken {
+		r.reset()
+	}
+	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// replenish asks for more when half of what was asked for has come.
+func (r *Reader) replenish() error {
+	if r.sess == nil || r.sess.broken {
+		return nil
+	}
+	if err := r.sess.pull(); err != nil {
+		if r.q.nc.IsClosed() {
+			return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "read", Err: err}
+		}
+		r.reset()
+	}
+	return nil
+}
+
+// reset drops the session; the next receive opens another.
+func (r *Reader) reset() {
+	r.peeked = nil
+	if r.sess != nil {
+		r.sess.close()
+		r.sess = nil
+	}
+}
+
+// Close ends the reader.
+func (r *Reader) Close() error {
+	r.once.Do(func() {
+		r.cancel()
+		r.wg.Wait()
+		if o := r.opening; o != nil && o.sess != nil && o.sess != r.sess {
+			o.sess.close()
+		}
+		if r.sess != nil {
+			r.sess.remove()
+			r.sess = nil
+		}
+		r.q.nc.RemoveStatusListener(r.status)
+		r.timer.Stop()
+		if r.err == nil {
+			r.err = &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "read"}
+		}
+	})
+	return nil
+}
+
+// isStatus reports whether m is a message of the server about a pull.
+func isStatus(m *nats.Msg) bool {
+	return len(m.Data) == 0 && !strings.HasPrefix(m.Reply, "$JS.ACK.") && m.Header.Get("Status") != ""
+}
