@@ -1,0 +1,158 @@
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// pipeBuffer is what is passed from one connection to the other at once,
+	// in bytes. The publisher's rows come one by one.
+	pipeBuffer    = 256 << 10
+	progressEvery = 250 * time.Millisecond
+)
+
+// A CountError says that rows got lost or doubled on their way.
+type CountError struct{ Sent, Forwarded, Stored int64 }
+
+func (e *CountError) Error() string {
+	return fmt.Sprintf("the publisher sent %d rows, %d were forwarded and the subscriber stored %d: nothing was kept", e.Sent, e.Forwarded, e.Stored)
+}
+
+// copyTable copies one table in one transaction of the subscriber.
+func (r *run) copyTable(ctx context.Context, p *plan) (TableResult, error) {
+	start := time.Now()
+	res := TableResult{TableMap: p.TableMap, CopyLSN: r.point.lsn}
+	r.stall.move()
+	ready, lsn, err := r.out.begin(ctx, r.o.Subscription, p.TableMap)
+	if err != nil {
+		return res, err
+	}
+	if ready {
+		res.Skipped, res.CopyLSN = true, lsn
+		return res, nil
+	}
+	m := &meter{r: r, p: Progress{Table: p.TableMap, Started: start, EstimatedRows: p.estimatedRows, EstimatedBytes: p.estimatedBytes}}
+	r.o.Events.tableStarted(m.p)
+	stored, err := r.transfer(ctx, p, m)
+	if err == nil {
+		err = r.recheck(ctx, p)
+	}
+	if err == nil {
+		err = r.out.commit(ctx, r.o.Subscription, p.TableMap, r.point.lsn, m.p.Rows)
+	}
+	if err != nil {
+		r.out.rollback(ctx)
+		return res, err
+	}
+	if stored != m.p.Rows {
+		r.log.Warn("a BEFORE trigger of the subscriber dropped rows", "table", p.Target(), "sent", m.p.Rows, "stored", stored)
+	}
+	r.o.Events.tableProgress(m.p)
+	res.Rows, res.Bytes, res.Duration = m.p.Rows, m.p.Bytes, time.Since(start)
+	r.log.Info("table copied", "table", p.Source(), "rows", res.Rows, "bytes", res.Bytes, "duration", res.Duration)
+	return res, nil
+}
+
+// transfer moves the rows and compares the counts.
+func (r *run) transfer(ctx context.Context, p *plan, m *meter) (stored int64, err error) {
+	var sent int64
+	if p.rowsOnly() {
+		sent, stored, err = r.transferEmpty(ctx, p)
+		m.p.Rows = sent
+	} else {
+		sent, stored, err = r.pipe(ctx, p, m)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if sent != m.p.Rows || stored > sent || stored < sent && !p.mayDrop {
+		return 0, &CountError{Sent: sent, Forwarded: m.p.Rows, Stored: stored}
+	}
+	return stored, nil
+}
+
+// transferEmpty copies rows without columns; the subscriber's defaults fill
+// what it has more.
+func (r *run) transferEmpty(ctx context.Context, p *plan) (sent, stored int64, err error) {
+	c, err := queryRow(ctx, r.in.conn, p.reads)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read from publisher: %w", err)
+	}
+	if sent, err = strconv.ParseInt(c.str(0), 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("read from publisher: %w", err)
+	}
+	w := r.out.conn.ExecParams(ctx, "INSERT INTO "+p.Target()+" SELECT FROM pg_catalog.generate_series(1, $1::int8)",
+		[][]byte{[]byte(c.str(0))}, nil, nil, nil).Read()
+	if w.Err != nil {
+		return 0, 0, fmt.Errorf("write to subscriber: %w", w.Err)
+	}
+	return sent, w.CommandTag.RowsAffected(), nil
+}
+
+// pipe runs COPY TO and COPY FROM at the same time. The end of data is passed
+// on only when the publisher has finished without an error.
+func (r *run) pipe(ctx context.Context, p *plan, m *meter) (sent, stored int64, err error) {
+	pr, pw := io.Pipe()
+	// A blocked pipe does not notice the end of ctx.
+	stop := context.AfterFunc(ctx, func() { pw.CloseWithError(context.Cause(ctx)) })
+	defer stop()
+	var readErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.w = bufio.NewWriterSize(pw, pipeBuffer)
+		var tag pgconn.CommandTag
+		if tag, readErr = r.in.conn.CopyTo(ctx, m, p.reads); readErr == nil {
+			readErr = m.w.Flush()
+		}
+		sent = tag.RowsAffected()
+		if readErr == nil && sent != m.p.Rows {
+			readErr = &CountError{Sent: sent, Forwarded: m.p.Rows}
+		}
+		pw.CloseWithError(readErr) // nil: the reader gets io.EOF
+	}()
+	tag, writeErr := r.out.conn.CopyFrom(ctx, pr, p.writes)
+	pr.CloseWithError(errWriterGone)
+	<-done
+	switch {
+	case ctx.Err() != nil:
+		return 0, 0, context.Cause(ctx)
+	case readErr != nil && !errors.Is(readErr, errWriterGone):
+		return 0, 0, fmt.Errorf("read from publisher: %w", readErr)
+	case writeErr != nil:
+		return 0, 0, fmt.Errorf("write to subscriber: %w", writeErr)
+	case readErr != nil:
+		return 0, 0, readErr
+	}
+	return sent, tag.RowsAffected(), nil
+}
+
+var errWriterGone = errors.New("the subscriber's side has ended")
+
+// meter counts what passes. PostgreSQL sends one CopyData message for each
+// row, and pgconn makes one Write of it.
+type meter struct {
+	r    *run
+	w    *bufio.Writer
+	p    Progress
+	next time.Time
+}
+
+func (m *meter) Write(b []byte) (int, error) {
+	m.p.Rows++
+	m.p.Bytes += int64(len(b))
+	if now := time.Now(); now.After(m.next) {
+		m.next = now.Add(progressEvery)
+		m.r.stall.move()
+		m.r.o.Events.tableProgress(m.p)
+	}
+	return m.w.Write(b)
+}

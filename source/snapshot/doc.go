@@ -1,0 +1,36 @@
+// Package snapshot brings the initial copy of published tables from a
+// publisher to a subscriber.
+//
+// # Handover
+//
+// A temporary logical slot on the publisher gives a consistent point S and a
+// snapshot that holds exactly the transactions whose commit LSN is below S
+// (PostgreSQL: CREATE_REPLICATION_SLOT ... SNAPSHOT 'export'). The tables are
+// read in that snapshot. A subscriber therefore skips the changes of a copied
+// table up to S and applies those from S on; walferry.subscription_table keeps
+// S for each table, written in the transaction that holds the rows.
+//
+// # Steps
+//
+//  1. replication connection: identify the server, create the slot, keep the
+//     connection idle (its next command would end the exported snapshot);
+//  2. SQL connection: the same server? then import the snapshot;
+//  3. plan: compare the tables of both sides, refuse what cannot work;
+//  4. make the schema of absent tables, if asked;
+//  5. copy table after table, COPY TO piped into COPY FROM.
+//
+// Nothing is changed on the subscriber before step 4.
+//
+// # Invariants
+//
+//   - A table is copied whole or not at all, and its ledger row says which.
+//   - The rows sent by the publisher, the rows forwarded and the rows stored by
+//     the subscriber are counted, and differing counts roll the table back;
+//     only a BEFORE trigger of the subscriber may drop rows.
+//   - A table whose ledger row says ready is never copied a second time.
+//   - After the end of Run, in whatever way it ends, no slot, snapshot or open
+//     transaction is left on either side.
+//
+// Values travel in COPY's text format: it holds no type OIDs and is what the
+// stream carries too, so both ways give the same values.
+package snapshot

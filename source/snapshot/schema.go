@@ -1,0 +1,224 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/internal/pgconnect"
+)
+
+// What is made of an absent table: the table with its columns, defaults,
+// sequences, constraints, indexes and statistics, its partitions and its
+// ancestors, and the schemas, types, functions, collations and extensions that
+// those need. What acts on rows is left out: triggers, rules and row security.
+//
+// The definitions come from pg_dump in the snapshot of the copy. The list of
+// contents of its archive names every entry by catalog OID, so that what is
+// needed is chosen by the publisher's pg_depend and not by names.
+
+// absentTargets returns the tables that the subscriber does not have.
+func absentTargets(ctx context.Context, c *pgconn.PgConn, tables []TableMap) ([]TableMap, error) {
+	var absent []TableMap
+	for _, t := range tables {
+		rows, err := query(ctx, c, "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
+			t.TargetSchema, t.TargetName)
+		if err != nil {
+			return nil, fmt.Errorf("look for table %s on the subscriber: %w", t.Target(), err)
+		}
+		if len(rows) == 0 {
+			absent = append(absent, t)
+		}
+	}
+	return absent, nil
+}
+
+func createSchema(ctx context.Context, r *run, absent []TableMap) error {
+	var problems []string
+	for _, t := range absent {
+		if t.Source() != t.Target() {
+			problems = append(problems, fmt.Sprintf("subscriber has no table %s, and a table that is renamed (from %s) cannot be made automatically: create it by hand", t.Target(), t.Source()))
+		}
+	}
+	if len(problems) > 0 {
+		return &PlanError{Problems: problems}
+	}
+	tools, err := FindTools(ctx, r.in.version/10000)
+	if err != nil {
+		return err
+	}
+	need, err := needed(ctx, r, absent)
+	if err != nil {
+		return err
+	}
+	script, err := dumpScript(ctx, r, tools, need)
+	if err != nil {
+		return err
+	}
+	if err := r.execScript(ctx, script); err != nil {
+		return err
+	}
+	r.log.Info("tables created on the subscriber", "tables", len(absent))
+	r.o.Events.schemaCreated(absent)
+	return nil
+}
+
+// dumpScript makes the SQL that creates what is needed.
+func dumpScript(ctx context.Context, r *run, tools Tools, need *needs) (string, error) {
+	dir, err := os.MkdirTemp("", "walferry-schema-")
+	if err != nil {
+		return "", fmt.Errorf("make folder for the schema: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	cfg, err := pgconnect.Parse(r.o.Publisher, "schema")
+	if err != nil {
+		return "", err
+	}
+	env := libpqEnv(r.o.Publisher, cfg, r.in.conn.Conn().RemoteAddr())
+	// Without tables nothing is locked, so rights on other tables are not
+	// needed; with a list of tables pg_dump leaves out all that is no table.
+	before, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "before"), need, false, "--exclude-table=*.*")
+	if err != nil {
+		return "", err
+	}
+	var only []string
+	for _, t := range need.relations {
+		only = append(only, "--table="+dumpPattern(t.schema)+"."+dumpPattern(t.name))
+	}
+	tables, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "tables"), need, true, only...)
+	if err != nil {
+		return "", err
+	}
+	return before + tables, nil
+}
+
+func dumpPart(ctx context.Context, r *run, tools Tools, env []string, file string, need *needs, tables bool, selection ...string) (string, error) {
+	args := []string{
+		"--format=custom", "--schema-only", "--no-owner", "--no-privileges", "--no-publications", "--no-subscriptions",
+		"--no-security-labels", "--no-tablespaces", "--no-password", "--snapshot=" + r.point.snapshot, "--file=" + file,
+	}
+	if _, err := runTool(ctx, env, tools.Dump, append(args, selection...)...); err != nil {
+		return "", err
+	}
+	list, err := runTool(ctx, env, tools.Restore, "--list", file)
+	if err != nil {
+		return "", err
+	}
+	chosen := need.choose(string(list), tables)
+	if chosen == "" {
+		return "", nil
+	}
+	if err := os.WriteFile(file+".list", []byte(chosen), 0o600); err != nil {
+		return "", fmt.Errorf("write list of the schema: %w", err)
+	}
+	script, err := runTool(ctx, env, tools.Restore, "--no-owner", "--no-privileges", "--use-list="+file+".list", "--file=-", file)
+	if err != nil {
+		return "", err
+	}
+	return cleanScript(string(script), pgconnect.ServerVersion(r.out.conn.ParameterStatus("server_version"))), nil
+}
+
+// dumpPattern quotes a name for a pattern of pg_dump: inside double quotes
+// nothing is special but the quote.
+func dumpPattern(name string) string { return quote(name) }
+
+var (
+	restrictRE    = regexp.MustCompile(`(?m)^\\(un)?restrict [A-Za-z0-9]+\n`)
+	transactionRE = regexp.MustCompile(`(?m)^SET transaction_timeout = 0;\n`)
+)
+
+// cleanScript removes what only psql understands and what an older subscriber
+// does not know.
+func cleanScript(s string, version int) string {
+	s = restrictRE.ReplaceAllString(s, "")
+	if version < 170000 {
+		s = transactionRE.ReplaceAllString(s, "")
+	}
+	return s
+}
+
+// execScript runs the script in one transaction on a connection of its own,
+// because the script changes settings.
+func (r *run) execScript(ctx context.Context, script string) error {
+	c, err := connect(ctx, r.o.Subscriber, "schema")
+	if err != nil {
+		return fmt.Errorf("connect to subscriber: %w", err)
+	}
+	defer closeConn(c)
+	if err := execSQL(ctx, c, "BEGIN;\n"+script+";COMMIT"); err != nil {
+		return &SchemaError{Object: scriptObject("BEGIN;\n"+script, err), Err: err}
+	}
+	return nil
+}
+
+// A SchemaError says that an object could not be made on the subscriber.
+// Nothing was made then.
+type SchemaError struct {
+	Object string // kind and name, empty when unknown
+	Err    error
+}
+
+func (e *SchemaError) Error() string {
+	what := "schema"
+	if e.Object != "" {
+		what = e.Object
+	}
+	return fmt.Sprintf("create %s on the subscriber: %s (create it by hand and try again)", what, describe(e.Err))
+}
+
+func (e *SchemaError) Unwrap() error { return e.Err }
+
+var objectRE = regexp.MustCompile(`(?m)^-- Name: (.*); Type: ([^;]*); Schema: ([^;]*);`)
+
+// scriptObject finds the entry of the script that an error belongs to.
+func scriptObject(script string, err error) string {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Position <= 0 {
+		return ""
+	}
+	at := 0
+	for i := range script { // the position counts characters
+		if at++; at == int(pg.Position) {
+			script = script[:i]
+			break
+		}
+	}
+	all := objectRE.FindAllStringSubmatch(script, -1)
+	if len(all) == 0 {
+		return ""
+	}
+	m := all[len(all)-1]
+	name := m[1]
+	if m[3] != "-" {
+		name = m[3] + "." + name
+	}
+	return strings.ToLower(m[2]) + " " + name
+}
+
+// tocRE reads a line of pg_restore --list: dump id; catalog and object OIDs,
+// kind, schema, name, owner.
+var tocRE = regexp.MustCompile(`^\d+; (\d+) (\d+) (.*)$`)
+
+// choose keeps the lines of an archive's contents that are needed.
+func (n *needs) choose(list string, tables bool) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(list, "\n") {
+		m := tocRE.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		class, _ := strconv.ParseUint(m[1], 10, 32) // digits
+		oid, _ := strconv.ParseUint(m[2], 10, 32)
+		if n.wants(object{uint32(class), uint32(oid)}, m[3], tables) {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,101 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sourceTable is a table of the publisher as the snapshot shows it.
+type sourceTable struct {
+	TableMap
+	oid            string
+	partitioned    bool
+	columns        []sourceColumn // published ones, in table order
+	estimatedRows  int64
+	estimatedBytes int64
+}
+
+type sourceColumn struct {
+	name      string
+	typ       string // format_type
+	generated bool
+}
+
+// readSources looks up all tables and names everything that is wrong at once.
+func readSources(ctx context.Context, in *reader, tables []TableMap) ([]*sourceTable, error) {
+	var sources []*sourceTable
+	var problems []string
+	for _, t := range tables {
+		s, problem, err := readSource(ctx, in, t)
+		if err != nil {
+			return nil, fmt.Errorf("read publisher's table %s: %w", t.Source(), err)
+		}
+		if problem != "" {
+			problems = append(problems, problem)
+			continue
+		}
+		sources = append(sources, s)
+	}
+	if len(problems) > 0 {
+		return nil, &PlanError{Problems: problems}
+	}
+	return sources, nil
+}
+
+func readSource(ctx context.Context, in *reader, t TableMap) (*sourceTable, string, error) {
+	rows, err := query(ctx, in.conn, `SELECT c.oid, c.relkind, c.reltuples::int8,
+		CASE WHEN c.relkind = 'p' THEN (SELECT COALESCE(sum(pg_table_size(relid)), 0) FROM pg_partition_tree(c.oid)) ELSE pg_table_size(c.oid) END
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, t.SourceSchema, t.SourceName)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Sprintf("publisher has no table %s", t.Source()), nil
+	}
+	kind := rows[0].str(1)
+	if kind != "r" && kind != "p" || t.Kind != 0 && kind != string(t.Kind) {
+		return nil, fmt.Sprintf("%s on the publisher has relkind %q, which is not the kind of a published table", t.Source(), kind), nil
+	}
+	s := &sourceTable{TableMap: t, oid: rows[0].str(0), partitioned: kind == "p", estimatedRows: -1, estimatedBytes: -1}
+	if n, err := strconv.ParseInt(rows[0].str(2), 10, 64); err == nil {
+		s.estimatedRows = n // -1 when never analyzed
+	}
+	if n, err := strconv.ParseInt(rows[0].str(3), 10, 64); err == nil {
+		s.estimatedBytes = n
+	}
+	rows, err = query(ctx, in.conn, `SELECT attname, format_type(atttypid, atttypmod), attgenerated <> ''
+		FROM pg_attribute WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, s.oid)
+	if err != nil {
+		return nil, "", err
+	}
+	missing := slices.Clone(t.Columns)
+	for _, r := range rows {
+		c := sourceColumn{name: r.str(0), typ: r.str(1), generated: r.bool(2)}
+		if i := slices.Index(missing, c.name); i >= 0 {
+			missing = slices.Delete(missing, i, i+1)
+		} else if t.Columns != nil {
+			continue
+		}
+		// Before 18 generated columns are never sent, though the view
+		// pg_publication_tables of 15 lists them.
+		if c.generated && (t.Columns == nil || in.version < 180000) {
+			continue
+		}
+		s.columns = append(s.columns, c)
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Sprintf("publisher's table %s has no column %s", t.Source(), quoteList(missing)), nil
+	}
+	return s, "", nil
+}
+
+// A PlanError lists why tables cannot be copied as they are. It is found
+// before a row has been copied.
+type PlanError struct{ Problems []string }
+
+func (e *PlanError) Error() string {
+	return "cannot copy: " + strings.Join(e.Problems, "; ")
+}

@@ -1,0 +1,177 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	sidePublisher  = "publisher"
+	sideSubscriber = "subscriber"
+
+	stallTick   = time.Second
+	stallAfter  = 3 * time.Second
+	stallRepeat = 10 * time.Second
+)
+
+// stall notices that the copy does not move and tells what it waits for. Its
+// own goroutine asks both servers over connections of its own.
+type stall struct {
+	moved  atomic.Int64 // rises with every sign of life
+	urls   map[string]string
+	report func(Wait)
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	pids map[string]uint32 // backends of the copy, by side
+	what string            // what is waited for, when that is known without asking
+}
+
+func newStall(publisher, subscriber string, report func(Wait), log *slog.Logger) *stall {
+	return &stall{
+		urls:   map[string]string{sidePublisher: publisher, sideSubscriber: subscriber},
+		report: report, log: log, pids: map[string]uint32{},
+	}
+}
+
+func (s *stall) move() { s.moved.Add(1) }
+
+// follow names the backend of a side that may wait.
+func (s *stall) follow(side string, pid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pids[side] = pid
+	s.move()
+}
+
+// expect is follow for one long command; the returned function ends it.
+func (s *stall) expect(side string, pid uint32, what string) func() {
+	s.follow(side, pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.what = what
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.what = ""
+		delete(s.pids, side)
+		s.move()
+	}
+}
+
+// watch runs until ctx ends.
+func (s *stall) watch(ctx context.Context) {
+	t := time.NewTicker(stallTick)
+	defer t.Stop()
+	conns := map[string]*pgconn.PgConn{}
+	defer func() {
+		for _, c := range conns {
+			closeConn(c)
+		}
+	}()
+	last, since := int64(-1), time.Now()
+	var told time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if n := s.moved.Load(); n != last {
+			last, since, told = n, time.Now(), time.Time{}
+			continue
+		}
+		if time.Since(since) < stallAfter || time.Since(told) < stallRepeat {
+			continue
+		}
+		told = time.Now()
+		s.tell(ctx, conns, since)
+	}
+}
+
+// tell reports what each side waits for.
+func (s *stall) tell(ctx context.Context, conns map[string]*pgconn.PgConn, since time.Time) {
+	s.mu.Lock()
+	pids, what := map[string]uint32{}, s.what
+	for side, pid := range s.pids {
+		pids[side] = pid
+	}
+	s.mu.Unlock()
+	for _, side := range []string{sidePublisher, sideSubscriber} {
+		pid, ok := pids[side]
+		if !ok {
+			continue
+		}
+		reason, err := s.ask(ctx, conns, side, pid, what)
+		if err != nil {
+			s.log.Debug("cannot ask what the copy waits for", "side", side, "error", err)
+			continue
+		}
+		if reason == "" {
+			continue
+		}
+		s.log.Info("copy is waiting", "side", side, "reason", reason, "for", time.Since(since).Round(time.Second))
+		if s.report != nil {
+			s.report(Wait{Side: side, Reason: reason, Since: since})
+		}
+	}
+}
+
+// ask returns "" when the backend waits for nothing that a person could end.
+func (s *stall) ask(ctx context.Context, conns map[string]*pgconn.PgConn, side string, pid uint32, what string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, cancelDeadline)
+	defer cancel()
+	c := conns[side]
+	if c == nil || c.IsClosed() {
+		var err error
+		if c, err = connect(ctx, s.urls[side], "copy monitor"); err != nil {
+			return "", err
+		}
+		conns[side] = c
+	}
+	rows, err := query(ctx, c, blockersSQL, fmt.Sprint(pid))
+	if err != nil {
+		return "", err
+	}
+	var by []string
+	for _, r := range rows {
+		by = append(by, r.str(0))
+	}
+	switch {
+	case len(by) > 0:
+		reason := "waiting for " + strings.Join(by, ", ")
+		if what != "" {
+			reason += " before " + what + " can be reached: end it or wait"
+		}
+		return reason, nil
+	case what != "":
+		r, err := queryRow(ctx, c, "SELECT pg_catalog.pg_is_in_recovery()")
+		if err != nil {
+			return "", err
+		}
+		if r.bool(0) {
+			return "waiting for " + what + " on a standby: SELECT pg_log_standby_snapshot() on its primary speeds it up", nil
+		}
+		return "waiting for " + what, nil
+	}
+	return "", nil
+}
+
+// blockersSQL lists who keeps backend $1 waiting; pid 0 stands for a prepared
+// transaction.
+const blockersSQL = `SELECT COALESCE(
+	'transaction of pid ' || a.pid || ' (user ' || COALESCE(a.usename, '?') || ', application ' || COALESCE(NULLIF(a.application_name, ''), '?')
+	  || ', ' || COALESCE(a.state, '?') || ', xact_start ' || COALESCE(pg_catalog.date_trunc('second', a.xact_start)::pg_catalog.text, '?') || ')',
+	(SELECT 'prepared transaction ' || pg_catalog.quote_literal(p.gid) || ' (prepared ' || pg_catalog.date_trunc('second', p.prepared)::pg_catalog.text || ')'
+	   FROM pg_catalog.pg_prepared_xacts p ORDER BY p.prepared LIMIT 1),
+	'pid ' || b.pid)
+  FROM (SELECT DISTINCT pg_catalog.unnest(pg_catalog.pg_blocking_pids($1::pg_catalog.int4)) AS pid) b
+  LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid AND b.pid <> 0
+ ORDER BY a.xact_start LIMIT 5`

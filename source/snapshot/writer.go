@@ -1,0 +1,124 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/change"
+)
+
+// writer is the connection to the subscriber.
+type writer struct {
+	conn *pgconn.PgConn
+	// replica: triggers and foreign keys are off, as in an applier of native
+	// replication, but for triggers that are enabled for replica or always.
+	replica bool
+}
+
+func openWriter(ctx context.Context, o *Options, st *stall) (*writer, error) {
+	c, err := connect(ctx, o.Subscriber, "copy writer")
+	if err != nil {
+		return nil, fmt.Errorf("connect to subscriber: %w", err)
+	}
+	w := &writer{conn: c}
+	if err := w.prepare(ctx, o); err != nil {
+		closeConn(c)
+		return nil, err
+	}
+	st.follow(sideSubscriber, c.PID())
+	return w, nil
+}
+
+func (w *writer) prepare(ctx context.Context, o *Options) error {
+	if o.ReplicationRole != "origin" {
+		err := execSQL(ctx, w.conn, "SET session_replication_role = replica")
+		var pg *pgconn.PgError
+		switch {
+		case err == nil:
+			w.replica = true
+		case o.ReplicationRole == "replica":
+			return fmt.Errorf("set session_replication_role on the subscriber: %w", err)
+		case !errors.As(err, &pg) || pg.Code != "42501": // insufficient_privilege
+			return fmt.Errorf("set session_replication_role on the subscriber: %w", err)
+		}
+	}
+	if o.Origin == "" {
+		return nil
+	}
+	_, err := query(ctx, w.conn, `SELECT pg_replication_origin_create($1) WHERE NOT EXISTS (SELECT FROM pg_replication_origin WHERE roname = $1)`, o.Origin)
+	if err == nil {
+		_, err = query(ctx, w.conn, `SELECT pg_replication_origin_session_setup($1)`, o.Origin)
+	}
+	if err != nil {
+		return fmt.Errorf("set up replication origin %s on the subscriber: %w", o.Origin, err)
+	}
+	return nil
+}
+
+// An EncodingError says that the two databases cannot exchange text.
+type EncodingError struct{ Publisher, Subscriber string }
+
+func (e *EncodingError) Error() string {
+	return fmt.Sprintf("the publisher's database has encoding %s and the subscriber's %s: bytes without a known encoding cannot be converted; "+
+		"create the subscriber's database with ENCODING 'SQL_ASCII'", e.Publisher, e.Subscriber)
+}
+
+// checkEncodings refuses a source without an encoding whose bytes would have
+// to be valid in the target's. All other pairs are converted by way of UTF8,
+// and a character that does not exist on the subscriber is an error there.
+func checkEncodings(in, out *pgconn.PgConn) error {
+	const none = "SQL_ASCII"
+	p, s := in.ParameterStatus("server_encoding"), out.ParameterStatus("server_encoding")
+	if p == none && s != none {
+		return &EncodingError{Publisher: p, Subscriber: s}
+	}
+	return nil
+}
+
+// begin starts the transaction of one table and locks its ledger row. If the
+// row says ready, the transaction is ended and lsn is that of the copy.
+func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (ready bool, lsn change.LSN, err error) {
+	if err := execSQL(ctx, w.conn, "BEGIN"); err != nil {
+		return false, 0, fmt.Errorf("begin: %w", err)
+	}
+	r, err := queryRow(ctx, w.conn, `INSERT INTO walferry.subscription_table AS s
+			(subscription, schema_name, table_name, target_schema, target_table, state)
+		VALUES ($1, $2, $3, $4, $5, 'copying')
+		ON CONFLICT (subscription, schema_name, table_name) DO UPDATE SET target_schema = excluded.target_schema, target_table = excluded.target_table
+		RETURNING state, COALESCE(copy_lsn, '0/0')`, subscription, t.SourceSchema, t.SourceName, t.TargetSchema, t.TargetName)
+	if err != nil {
+		return false, 0, fmt.Errorf("lock row of walferry.subscription_table: %w", err)
+	}
+	if r.str(0) != "ready" {
+		return false, 0, nil
+	}
+	if lsn, err = change.ParseLSN(r.str(1)); err != nil {
+		return false, 0, fmt.Errorf("read walferry.subscription_table: %w", err)
+	}
+	if err := execSQL(ctx, w.conn, "ROLLBACK"); err != nil {
+		return false, 0, fmt.Errorf("rollback: %w", err)
+	}
+	return true, lsn, nil
+}
+
+// commit records the table as ready and ends the transaction.
+func (w *writer) commit(ctx context.Context, subscription string, t TableMap, lsn change.LSN, rows int64) error {
+	if _, err := queryRow(ctx, w.conn, `UPDATE walferry.subscription_table SET state = 'ready', copy_lsn = $4::pg_lsn, rows = $5::int8
+		WHERE subscription = $1 AND schema_name = $2 AND table_name = $3 RETURNING true`,
+		subscription, t.SourceSchema, t.SourceName, lsn.String(), fmt.Sprint(rows)); err != nil {
+		return fmt.Errorf("record in walferry.subscription_table: %w", err)
+	}
+	if err := execSQL(ctx, w.conn, "COMMIT"); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+func (w *writer) rollback(ctx context.Context) {
+	if !w.conn.IsClosed() && w.conn.TxStatus() != 'I' {
+		_ = execSQL(ctx, w.conn, "ROLLBACK") // a connection that is not idle afterwards is replaced
+	}
+}
