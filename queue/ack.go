@@ -162,7 +162,7 @@ func (a *Appender) classify(e *apiFailure, seq, durable uint64, behind bool) err
 		have, known := e.lastSequence()
 		switch {
 		case known && have < durable:
-			return a.lost(durable, have)
+			return a.q.lost(durable, have)
 		case behind, known && have < seq-1:
 			return a.q.unavailable(fmt.Sprintf("a batch before sequence %d was not stored", seq), e)
 		}
@@ -200,9 +200,9 @@ func (a *Appender) fenced(want, have uint64) *Error {
 	return e
 }
 
-func (a *Appender) lost(want, have uint64) *Error {
+func (q *Queue) lost(want, have uint64) *Error {
 	return &Error{
-		Kind: ErrLost, Stream: a.q.stream, Seq: want,
+		Kind: ErrLost, Stream: q.stream, Seq: want,
 		Detail: fmt.Sprintf("sequence %d was acknowledged, but the stream ends at %d", want, have),
 		Remedy: remedyLost,
 	}

@@ -92,6 +92,9 @@ func (q *Queue) NewAppender(ctx context.Context, tail Tail, o AppenderOptions) (
 	if !info.Created.Equal(tail.StreamCreated) {
 		return nil, q.recreated(tail.StreamCreated, info.Created)
 	}
+	if have := info.State.LastSeq; have < tail.Seq {
+		return nil, q.lost(tail.Seq, have)
+	}
 	a := &Appender{
 		q: q, o: o,
 		attempt:  strconv.FormatUint(tail.Seq, 10),
@@ -163,12 +166,26 @@ func (a *Appender) barrier(ctx context.Context, want uint64) error {
 		case !known:
 			return a.classify(ack.Error, want+1, want, false)
 		case have > want:
-			return a.fenced(want, have)
+			return a.moved(ctx, want, have)
 		case have < want:
-			return a.lost(want, have)
+			return a.q.lost(want, have)
 		}
 		return nil
 	}
+}
+
+// moved says why the stream ends at have and not at want. A server that has
+// found a damaged store counts on from where the store used to end, whereas
+// its messages end earlier.
+func (a *Appender) moved(ctx context.Context, want, have uint64) error {
+	info, err := a.q.streamInfo(ctx)
+	if err != nil {
+		return err
+	}
+	if last := info.State.LastSeq; info.Config.Replicas <= 1 && last < have {
+		return a.q.lost(have, last)
+	}
+	return a.fenced(want, have)
 }
 
 // Append sends one batch. It blocks while the window is full and returns when
@@ -178,6 +195,9 @@ func (a *Appender) barrier(ctx context.Context, want uint64) error {
 // An error other than that of ctx or ErrChain is the appender's last: see
 // [Retryable].
 func (a *Appender) Append(ctx context.Context, h *change.BatchHeader, body []byte) error {
+	if err := a.Err(); err != nil {
+		return err
+	}
 	if h.Version == 0 {
 		h.Version = change.FormatVersion
 	}

@@ -29,6 +29,8 @@ var (
 	ErrFork = errors.New("queue has a forked history")
 	// ErrCorrupt: a stored batch is not what was written.
 	ErrCorrupt = errors.New("queue is corrupt")
+	// ErrVersion: a newer walferry wrote a batch.
+	ErrVersion = errors.New("queue has a newer format")
 	// ErrConfig: the stream is configured so that it could lose batches.
 	ErrConfig = errors.New("queue stream is misconfigured")
 	// ErrNoStream: the stream does not exist.

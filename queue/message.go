@@ -114,7 +114,7 @@ func (q *Queue) parse(seq uint64, t time.Time, hdr nats.Header, body []byte) (*s
 func (q *Queue) corrupt(seq uint64, err error) *Error {
 	e := &Error{Kind: ErrCorrupt, Stream: q.stream, Seq: seq, Detail: fmt.Sprintf("sequence %d", seq), Err: err, Remedy: remedyCorrupt}
 	if _, ok := errors.AsType[*change.VersionError](err); ok {
-		e.Remedy = ""
+		e.Kind, e.Remedy = ErrVersion, ""
 	}
 	return e
 }

@@ -218,6 +218,10 @@ func (r *Reader) receive(ctx context.Context) (*nats.Msg, error) {
 		if r.poll() {
 			continue
 		}
+		if r.sess.broken {
+			r.reset()
+			continue
+		}
 		if err := r.replenish(); err != nil {
 			return nil, err
 		}
@@ -258,9 +262,6 @@ func (r *Reader) wait(ctx context.Context, waiting time.Time) error {
 		case idle > checkIdle:
 			r.open(r.sess)
 		}
-	}
-	if r.sess != nil && r.sess.broken {
-		r.reset()
 	}
 	return nil
 }
