@@ -1,0 +1,299 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/walferry/walferry/change"
+	"github.com/walferry/walferry/queue"
+	"github.com/walferry/walferry/source/pgoutput"
+)
+
+// memQueue is a queue in memory whose storing can be held back. It verifies
+// the chain as the real one does.
+type memQueue struct {
+	mu       sync.Mutex
+	batches  []memBatch
+	absent   bool
+	limit    int
+	hold     bool // nothing becomes durable
+	refuse   error
+	created  time.Time
+	current  *memAppender
+	inFlight []memBatch
+}
+
+type memBatch struct {
+	h    change.BatchHeader
+	body []byte
+}
+
+func newMemQueue() *memQueue { return &memQueue{absent: true, limit: 1 << 20} }
+
+func (q *memQueue) Exists(context.Context) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.absent, nil
+}
+
+func (q *memQueue) Create(context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.absent, q.created = false, time.Now()
+	return nil
+}
+
+func (q *memQueue) MaxBatch() int { return q.limit }
+
+func (q *memQueue) Tail(context.Context) (queue.Tail, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := queue.Tail{Seq: uint64(len(q.batches)), Empty: len(q.batches) == 0, StreamCreated: q.created}
+	if !t.Empty {
+		t.Header = q.batches[len(q.batches)-1].h
+	}
+	return t, nil
+}
+
+func (q *memQueue) NewAppender(_ context.Context, tail queue.Tail) (Appender, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if tail.Seq != uint64(len(q.batches)) {
+		return nil, &queue.Error{Kind: queue.ErrFenced}
+	}
+	q.inFlight = nil
+	q.current = &memAppender{q: q, progress: make(chan struct{}, 1), end: tail.Header.End}
+	return q.current, nil
+}
+
+// release lets everything become durable, also what comes later.
+func (q *memQueue) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hold = false
+	if q.current != nil {
+		q.current.settle()
+	}
+}
+
+func (q *memQueue) setHold(h bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hold = h
+}
+
+func (q *memQueue) all() []memBatch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.batches)
+}
+
+func (q *memQueue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.inFlight)
+}
+
+func (q *memQueue) end() change.LSN {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.batches) == 0 {
+		return 0
+	}
+	return q.batches[len(q.batches)-1].h.End
+}
+
+type memAppender struct {
+	q        *memQueue
+	progress chan struct{}
+	end      change.LSN // durable
+	err      error
+	closed   bool
+}
+
+func (a *memAppender) Append(ctx context.Context, h *change.BatchHeader, body []byte) error {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	if a.q.refuse != nil {
+		a.err = a.q.refuse
+	}
+	if a.err != nil {
+		return a.err
+	}
+	prev := a.end
+	if n := len(a.q.inFlight); n > 0 {
+		prev = a.q.inFlight[n-1].h.End
+	}
+	if prev != 0 && h.Prev != prev {
+		return fmt.Errorf("append: Prev %v does not follow %v", h.Prev, prev)
+	}
+	if len(body) > a.q.limit {
+		return fmt.Errorf("append: body of %d bytes", len(body))
+	}
+	a.q.inFlight = append(a.q.inFlight, memBatch{*h, slices.Clone(body)})
+	if !a.q.hold {
+		a.settle()
+	}
+	return nil
+}
+
+// settle makes everything in flight durable. q.mu is held.
+func (a *memAppender) settle() {
+	if a.closed {
+		return
+	}
+	for _, b := range a.q.inFlight {
+		a.q.batches = append(a.q.batches, b)
+		a.end = b.h.End
+	}
+	a.q.inFlight = nil
+	select {
+	case a.progress <- struct{}{}:
+	default:
+	}
+}
+
+func (a *memAppender) Durable() (change.LSN, uint64) {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	return a.end, uint64(len(a.q.batches))
+}
+
+func (a *memAppender) InFlight() int { return a.q.waiting() }
+
+func (a *memAppender) Progress() <-chan struct{} { return a.progress }
+
+func (a *memAppender) Err() error {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	return a.err
+}
+
+func (a *memAppender) Flush(ctx context.Context) error {
+	for a.InFlight() > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (a *memAppender) Close() error {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.closed = true
+	a.err = errors.New("closed")
+	return nil
+}
+
+// memTx is a transaction as a reader of the queue sees it.
+type memTx struct {
+	commit, end change.LSN
+	xid         change.XID
+	msgs        []string // kind and texts of the new, or else old row
+	attempts    int      // how often it was begun
+}
+
+// transactions reads batches the way an applier does: it verifies the chain
+// and that relations are described before use in each batch, puts chunks
+// together and discards attempts.
+func transactions(batches []memBatch) ([]memTx, error) {
+	var out []memTx
+	var dec pgoutput.Decoder
+	var msgs change.Messages
+	var cur *memTx
+	attempts := map[change.LSN]int{}
+	var prev change.BatchHeader
+	for i, b := range batches {
+		h := b.h
+		if i > 0 && h.Prev != prev.End {
+			return out, fmt.Errorf("batch %d: Prev %v after End %v", i, h.Prev, prev.End)
+		}
+		if h.Chunked && h.Chunk == 0 || !h.Chunked && prev.Open {
+			msgs.Discard()
+			cur = nil
+		}
+		if h.Chunked && h.Chunk > 0 && (!prev.Open || prev.Chunk+1 != h.Chunk || prev.First != h.First) {
+			return out, fmt.Errorf("batch %d: chunk %d of %v after chunk %d of %v", i, h.Chunk, h.First, prev.Chunk, prev.First)
+		}
+		prev = h
+		known := map[change.OID]bool{}
+		begun := msgs.Partial() // described where it began
+		msgs.Reset(b.body)
+		txns, rows := 0, 0
+		for {
+			raw, err := msgs.Next()
+			if err != nil {
+				return out, fmt.Errorf("batch %d: %w", i, err)
+			}
+			if raw == nil {
+				break
+			}
+			m, err := dec.Decode(raw)
+			if err != nil {
+				return out, fmt.Errorf("batch %d: %w", i, err)
+			}
+			switch m.Kind {
+			case pgoutput.Begin:
+				attempts[m.LSN]++
+				cur = &memTx{commit: m.LSN, xid: m.XID, attempts: attempts[m.LSN]}
+				continue
+			case pgoutput.Relation:
+				known[m.RelationOID] = true
+				continue
+			case pgoutput.Type, pgoutput.Origin:
+				continue
+			}
+			if cur == nil {
+				return out, fmt.Errorf("batch %d: %s outside of a transaction", i, m.Kind)
+			}
+			if m.RelationOID != 0 && !known[m.RelationOID] && !begun {
+				return out, fmt.Errorf("batch %d: relation %d is not described", i, m.RelationOID)
+			}
+			begun = false
+			if m.Kind == pgoutput.Commit {
+				cur.end = m.EndLSN
+				out = append(out, *cur)
+				cur = nil
+				txns++
+				continue
+			}
+			if m.Kind != pgoutput.Logical {
+				rows++
+			}
+			cur.msgs = append(cur.msgs, show(m))
+		}
+		if txns != h.Txns || rows != h.Rows {
+			return out, fmt.Errorf("batch %d: header counts %d transactions, %d rows; the body has %d, %d", i, h.Txns, h.Rows, txns, rows)
+		}
+		if !h.Open && !h.IsMark() && out[len(out)-1].end != h.End {
+			return out, fmt.Errorf("batch %d: End %v, last transaction ends at %v", i, h.End, out[len(out)-1].end)
+		}
+	}
+	return out, nil
+}
+
+func show(m *pgoutput.Message) string {
+	s := string(rune(m.Kind))
+	row := m.New
+	if row == nil {
+		row = m.Old
+	}
+	for _, v := range row {
+		if len(v.Data) > 40 {
+			s += fmt.Sprintf(" #%d", len(v.Data))
+		} else {
+			s += " " + string(v.Data)
+		}
+	}
+	if m.Kind == pgoutput.Logical {
+		s += " " + string(m.Prefix) + " " + string(m.Content)
+	}
+	return s
+}

@@ -1,0 +1,205 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// PublicationSpec describes the publication that walferry makes for a
+// publisher. It is always a list of tables, never FOR ALL TABLES: a table
+// that is created later must not begin to refuse the application's updates
+// because it has no replica identity.
+//
+// It publishes via the root of partitioned tables, so that the subscriber may
+// partition otherwise or not at all. Publications that exist already and are
+// only used keep their own setting.
+type PublicationSpec struct {
+	Name string // default: see [PublicationName]
+
+	// Tables lists what to publish. Match, if set, selects more from all
+	// ordinary and partitioned tables outside of the system schemas and
+	// walferry's own; partitions are offered only through their root.
+	Tables []TableName
+	Match  func(schema, table string) bool
+
+	// AllowNoIdentity publishes tables without replica identity: the
+	// publisher then refuses updates and deletes on them.
+	AllowNoIdentity bool
+}
+
+// TableName names a table.
+type TableName struct{ Schema, Name string }
+
+// String quotes the name for SQL.
+func (t TableName) String() string { return quoteIdent(t.Schema) + "." + quoteIdent(t.Name) }
+
+// PublicationName is the default name of a publisher's publication.
+func PublicationName(publisher string) string {
+	n := "walferry_" + publisher
+	return n[:min(len(n), 63)]
+}
+
+// pubComment marks a publication as made by walferry.
+const pubComment = "made by walferry"
+
+// EnsurePublication creates or alters a publication so that it publishes the
+// tables of the spec, and reports whether anything was changed. Like the rest
+// of a publication's definition the change is transactional: no moment exists
+// at which a table is missing.
+func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec PublicationSpec) (changed bool, err error) {
+	want, err := spec.resolve(ctx, conn)
+	if err != nil {
+		return false, err
+	}
+	have, mine, exists, err := readPublication(ctx, conn, spec.Name)
+	if err != nil {
+		return false, err
+	}
+	if exists && !mine {
+		return false, &Error{
+			Kind: ErrForeignPub, Detail: spec.Name,
+			Hint: "list it under publications to use it as it is, or choose another name for the publisher",
+		}
+	}
+	list := make([]string, len(want))
+	for i, t := range want {
+		list[i] = t.String()
+	}
+	name := quoteIdent(spec.Name)
+	var sql []string
+	if !exists {
+		create := "CREATE PUBLICATION " + name
+		if len(list) > 0 {
+			create += " FOR TABLE " + strings.Join(list, ", ")
+		}
+		sql = append(sql, create+" WITH (publish_via_partition_root = true)",
+			"COMMENT ON PUBLICATION "+name+" IS "+quoteLiteral(pubComment))
+	} else {
+		var drop, add []string
+		for _, t := range have {
+			if !slices.Contains(want, t) {
+				drop = append(drop, t.String())
+			}
+		}
+		for _, t := range want {
+			if !slices.Contains(have, t) {
+				add = append(add, t.String())
+			}
+		}
+		if len(drop) > 0 {
+			sql = append(sql, "ALTER PUBLICATION "+name+" DROP TABLE "+strings.Join(drop, ", "))
+		}
+		if len(add) > 0 {
+			sql = append(sql, "ALTER PUBLICATION "+name+" ADD TABLE "+strings.Join(add, ", "))
+		}
+	}
+	if len(sql) == 0 {
+		return false, nil
+	}
+	_, err = query(ctx, conn, "make publication "+spec.Name, "BEGIN; "+strings.Join(sql, "; ")+"; COMMIT")
+	if err != nil {
+		_, _ = query(ctx, conn, "roll back", "ROLLBACK")
+		return false, err
+	}
+	return true, nil
+}
+
+// DropPublication drops a publication that walferry made, and reports whether
+// it did. One that others made stays.
+func DropPublication(ctx context.Context, conn *pgconn.PgConn, name string) (bool, error) {
+	_, mine, exists, err := readPublication(ctx, conn, name)
+	if err != nil || !exists || !mine {
+		return false, err
+	}
+	if _, err := query(ctx, conn, "drop publication "+name, "DROP PUBLICATION IF EXISTS "+quoteIdent(name)); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func readPublication(ctx context.Context, conn *pgconn.PgConn, name string) (tables []TableName, mine, exists bool, err error) {
+	r, err := query(ctx, conn, "read publication "+name, `
+SELECT pg_catalog.obj_description(p.oid, 'pg_publication'), n.nspname, c.relname
+  FROM pg_catalog.pg_publication p
+  LEFT JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid
+  LEFT JOIN pg_catalog.pg_class c ON c.oid = pr.prrelid
+  LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE p.pubname = `+quoteLiteral(name))
+	if err != nil {
+		return nil, false, false, err
+	}
+	for _, v := range r {
+		exists, mine = true, v[0] == pubComment
+		if v[2] != "" {
+			tables = append(tables, TableName{v[1], v[2]})
+		}
+	}
+	return tables, mine, exists, nil
+}
+
+// listTables lists what can be published, and whether every table that holds
+// rows of it has a replica identity: the leaves of a partitioned table are
+// what the publisher logs (CB-026).
+const listTables = `
+SELECT n.nspname, c.relname, c.relispartition, NOT EXISTS (
+         SELECT FROM pg_catalog.pg_class l
+          WHERE (l.oid = c.oid AND l.relkind = 'r' OR c.relkind = 'p' AND l.relkind = 'r'
+                 AND l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf))
+            AND l.relreplident <> 'f'
+            AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+                 WHERE i.indrelid = l.oid AND i.indisvalid
+                   AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'walferry', 'walferry_merge')
+ ORDER BY 1, 2`
+
+// resolve lists the tables of the spec.
+func (s *PublicationSpec) resolve(ctx context.Context, conn *pgconn.PgConn) ([]TableName, error) {
+	r, err := query(ctx, conn, "list tables", listTables)
+	if err != nil {
+		return nil, err
+	}
+	var want []TableName
+	var without []string
+	missing := slices.Clone(s.Tables)
+	for _, v := range r {
+		t := TableName{v[0], v[1]}
+		named := slices.Contains(s.Tables, t)
+		partition := v[2] == "t"
+		if !named && (partition || s.Match == nil || !s.Match(t.Schema, t.Name)) {
+			continue
+		}
+		missing = slices.DeleteFunc(missing, func(m TableName) bool { return m == t })
+		want = append(want, t)
+		if v[3] != "t" {
+			without = append(without, t.String())
+		}
+	}
+	if len(missing) > 0 {
+		return nil, &Error{
+			Kind: ErrNoPublication, Detail: fmt.Sprintf("table %v cannot be published, as it does not exist or is no permanent table", missing[0]),
+			Hint: "correct the list of tables",
+		}
+	}
+	if len(without) > 0 && !s.AllowNoIdentity {
+		return nil, noIdentity(without)
+	}
+	return want, nil
+}
+
+func noIdentity(tables []string) error {
+	fix := make([]string, 0, len(tables))
+	for _, t := range tables[:min(len(tables), 10)] {
+		fix = append(fix, "ALTER TABLE "+t+" REPLICA IDENTITY FULL;")
+	}
+	return &Error{
+		Kind: ErrNoIdentity, Detail: strings.Join(tables, ", "),
+		Hint: "publishing them would make the publisher refuse the application's updates and deletes: give them a primary key, name a unique index with REPLICA IDENTITY USING INDEX, exclude them, or run " + strings.Join(fix, " "),
+	}
+}
