@@ -3,9 +3,20 @@
 #
 # Makes the container images that the tests and docker-compose.yml name on a machine
 # that can pull none: PostgreSQL from a Debian tree, NATS and walferry from Go source.
-# An image that exists is left alone, except walferry, which is always rebuilt.
+# An image that exists is left alone, if it came from elsewhere or was made by the
+# recipe as it is now; walferry is always rebuilt.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+
+# recipe: a hash of the files that say how an image is made.
+recipe() { cat "$here"/*.sh "$here"/*.Dockerfile | sha256sum | cut -c1-16; }
+
+# current NAME: whether the image needs no build.
+current() {
+	local label
+	label=$(docker image inspect --format '{{index .Config.Labels "walferry.recipe"}}' "$1" 2>/dev/null) || return 1
+	[ -z "$label" ] || [ "$label" = "$(recipe)" ]
+}
 
 # layer_from DIR: a tar stream of the folder.
 layer_from() {
@@ -21,7 +32,7 @@ postgres() {
 	fi
 	base=walferry-rootfs:postgres-$major
 	layer_from "$src" | docker import - "$base" >/dev/null
-	DOCKER_BUILDKIT=0 docker build -q -t "$tag" -f "$here/postgres.Dockerfile" \
+	DOCKER_BUILDKIT=0 docker build -q -t "$tag" --label "walferry.recipe=$(recipe)" -f "$here/postgres.Dockerfile" \
 		--build-arg BASE="$base" --build-arg MAJOR="$major" --build-arg DATA="$data" \
 		--build-arg VOLUME_PATH="$volume" "$here" >/dev/null
 	docker image rm "$base" >/dev/null
@@ -41,6 +52,7 @@ nats() {
 		--change 'ENTRYPOINT ["docker-entrypoint.sh"]' \
 		--change 'CMD ["nats-server"]' \
 		--change 'EXPOSE 4222 8222' \
+		--change "LABEL walferry.recipe=$(recipe)" \
 		- "$1" >/dev/null
 }
 
@@ -74,7 +86,7 @@ chmod 755 "$work"
 for name; do
 	case $name in
 	walferry:*) ;;
-	*) if docker image inspect "$name" >/dev/null 2>&1; then continue; fi ;;
+	*) if current "$name"; then continue; fi ;;
 	esac
 	case $name in
 	postgres:[0-9]*) postgres "$name" ;;

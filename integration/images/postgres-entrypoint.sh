@@ -37,7 +37,10 @@ initialise() {
 # first_run starts the server on its socket only, so that no client sees it before
 # the database and the init scripts are there.
 first_run() {
-	PGOPTIONS='' pg_ctl -D "$PGDATA" -w -o "-c listen_addresses= $(printf '%q ' "${@:2}")" start
+	shift # the word postgres
+	local args='-c listen_addresses='
+	[ $# = 0 ] || args+=$(printf ' %q' "$@")
+	pg_ctl -D "$PGDATA" -w -o "$args" start
 	local psql=(psql -v ON_ERROR_STOP=1 --no-psqlrc --username "$user")
 	if [ "$db" != postgres ]; then
 		"${psql[@]}" --dbname postgres -v db="$db" <<<'CREATE DATABASE :"db";'

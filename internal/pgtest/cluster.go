@@ -22,20 +22,8 @@ var required = []int{15, 17}
 // Cluster is one PostgreSQL server.
 type Cluster struct {
 	version  int
-	srv      server
+	srv      Server
 	settings map[string]string
-}
-
-// server is what a provider (local binaries, container) can do.
-type server interface {
-	start() error
-	stop(mode string) error
-	kill() error
-	remove()
-	port() int
-	dataDir() string
-	binDir() string
-	logTail() string
 }
 
 // Option changes how a cluster is made.
@@ -44,6 +32,7 @@ type Option func(*options)
 type options struct {
 	version  int
 	settings map[string]string
+	provider Provider
 }
 
 // WithVersion asks for a major version.
@@ -72,7 +61,7 @@ func newOptions(opts []Option) options {
 
 func (o options) key() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d", o.version)
+	fmt.Fprintf(&b, "%d|%t", o.version, o.provider != nil)
 	for _, k := range slices.Sorted(maps.Keys(o.settings)) {
 		fmt.Fprintf(&b, "|%s=%s", k, o.settings[k])
 	}
@@ -142,9 +131,9 @@ func New(t testing.TB, opts ...Option) *Cluster {
 	c := launch(t, newOptions(opts))
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of PostgreSQL %d on port %d:\n%s", c.version, c.Port(), c.srv.logTail())
+			t.Logf("log of PostgreSQL %d on port %d:\n%s", c.version, c.Port(), c.srv.LogTail())
 		}
-		c.srv.remove()
+		c.srv.Remove()
 	})
 	return c
 }
@@ -160,9 +149,9 @@ func launch(t testing.TB, o options) *Cluster {
 		}
 		t.Skipf("PostgreSQL %d is not available: %v", o.version, err)
 	}
-	if err := srv.start(); err != nil {
-		tail := srv.logTail()
-		srv.remove()
+	if err := srv.Start(); err != nil {
+		tail := srv.LogTail()
+		srv.Remove()
 		t.Fatalf("start PostgreSQL %d: %v\n%s", o.version, err, tail)
 	}
 	if shared.used == nil {
@@ -179,7 +168,7 @@ func Run(m *testing.M) int {
 	shared.Lock()
 	defer shared.Unlock()
 	for _, c := range shared.clusters {
-		c.srv.remove()
+		c.srv.Remove()
 	}
 	shared.clusters = nil
 	removeProcessDir()
@@ -200,21 +189,21 @@ func (c *Cluster) URL(db string) string {
 func (c *Cluster) Version() int { return c.version }
 
 // Port is the TCP port on 127.0.0.1; it stays the same over restarts.
-func (c *Cluster) Port() int { return c.srv.port() }
+func (c *Cluster) Port() int { return c.srv.Port() }
 
 // DataDir is the data directory on this machine, empty when the server runs in a container.
-func (c *Cluster) DataDir() string { return c.srv.dataDir() }
+func (c *Cluster) DataDir() string { return c.srv.DataDir() }
 
 // BinDir is the folder of pg_dump, pg_basebackup and the like of the cluster's
 // version, empty when the server runs in a container.
-func (c *Cluster) BinDir() string { return c.srv.binDir() }
+func (c *Cluster) BinDir() string { return c.srv.BinDir() }
 
 // Log returns the last lines of the server's log.
-func (c *Cluster) Log() string { return c.srv.logTail() }
+func (c *Cluster) Log() string { return c.srv.LogTail() }
 
 // Stop shuts the server down. Mode is smart, fast or immediate, as in pg_ctl.
 func (c *Cluster) Stop(mode string) error {
-	if err := c.srv.stop(mode); err != nil {
+	if err := c.srv.Stop(mode); err != nil {
 		return fmt.Errorf("stop PostgreSQL %d: %w", c.version, err)
 	}
 	return nil
@@ -224,8 +213,8 @@ func (c *Cluster) Stop(mode string) error {
 // until it accepts connections.
 func (c *Cluster) Start(t testing.TB) {
 	t.Helper()
-	if err := c.srv.start(); err != nil {
-		t.Fatalf("start PostgreSQL %d: %v\n%s", c.version, err, c.srv.logTail())
+	if err := c.srv.Start(); err != nil {
+		t.Fatalf("start PostgreSQL %d: %v\n%s", c.version, err, c.srv.LogTail())
 	}
 }
 
@@ -242,7 +231,7 @@ func (c *Cluster) Restart(t testing.TB, mode string) {
 // would (what the kernel already holds of their files survives).
 func (c *Cluster) Kill(t testing.TB) {
 	t.Helper()
-	if err := c.srv.kill(); err != nil {
+	if err := c.srv.Kill(); err != nil {
 		t.Fatalf("kill PostgreSQL %d: %v", c.version, err)
 	}
 }

@@ -7,9 +7,9 @@
 // transactions in it, when the test ends. Replication origins and roles belong to
 // the whole cluster: a test that makes them in a shared cluster uses unique names.
 //
-// A version is served by local binaries when they are found, else by a container
-// image postgres:<major> that exists on this machine (nothing is pulled). Local
-// binaries are looked up in PGTEST_BIN_<major>, what integration/images/binaries.sh
+// A version is served by local binaries when they are found, else, if the test
+// package imports pgcontainer, by an image postgres:<major> that exists on this
+// machine (nothing is pulled). Local binaries are looked up in PGTEST_BIN_<major>, what integration/images/binaries.sh
 // made (in WALFERRY_CACHE, /var/cache/walferry or the user's cache folder),
 // /usr/lib/postgresql/*/bin, PATH and `pg_config --bindir`.
 //

@@ -54,13 +54,13 @@ func (s *local) create(tmpl string, o options) error {
 	if err := giveToServerUser(s.dir); err != nil {
 		return err
 	}
-	if out, err := asServerUser(exec.Command("cp", "-a", tmpl, s.dataDir())).CombinedOutput(); err != nil {
+	if out, err := asServerUser(exec.Command("cp", "-a", tmpl, s.DataDir())).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy template cluster: %w: %s", err, out)
 	}
-	if err := newIdentity(s.bin, s.dataDir()); err != nil {
+	if err := newIdentity(s.bin, s.DataDir()); err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *local) create(tmpl string, o options) error {
 	for _, k := range slices.Sorted(maps.Keys(o.settings)) {
 		fmt.Fprintf(&conf, "%s = '%s'\n", k, strings.ReplaceAll(o.settings[k], "'", "''"))
 	}
-	f, err := os.OpenFile(filepath.Join(s.dataDir(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(s.DataDir(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("open postgresql.conf: %w", err)
 	}
@@ -78,9 +78,9 @@ func (s *local) create(tmpl string, o options) error {
 	return errors.Join(err, f.Close())
 }
 
-// freePort picks a port below the kernel's ephemeral range, so that no outgoing
+// FreePort picks a port below the kernel's ephemeral range, so that no outgoing
 // connection takes it while the server is stopped.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	for range 200 {
 		port := 15000 + rand.IntN(17000)
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -92,29 +92,30 @@ func freePort() (int, error) {
 	return 0, errors.New("find free port: none in 15000-31999")
 }
 
-func (s *local) port() int       { return s.prt }
-func (s *local) dataDir() string { return filepath.Join(s.dir, "data") }
-func (s *local) binDir() string  { return s.bin }
+func (s *local) Port() int       { return s.prt }
+func (s *local) DataDir() string { return filepath.Join(s.dir, "data") }
+func (s *local) BinDir() string  { return s.bin }
 func (s *local) logFile() string { return filepath.Join(s.dir, "log") }
 
-func (s *local) start() error {
+func (s *local) Start() error {
 	if s.proc != nil {
 		return errors.New("the server is running")
 	}
-	p, err := startProcess(filepath.Join(s.bin, "postgres"), s.dataDir(), s.logFile())
+	p, err := startProcess(filepath.Join(s.bin, "postgres"), s.DataDir(), s.logFile())
 	if err != nil {
 		return err
 	}
 	s.proc = p
-	url := fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&connect_timeout=5", s.prt)
-	if err := waitReady(url, p.done); err != nil {
-		return errors.Join(err, s.kill())
+	if err := WaitReady(s.prt, p.done); err != nil {
+		return errors.Join(err, s.Kill())
 	}
 	return nil
 }
 
-// waitReady polls until a connection succeeds; dead, if not nil, ends the wait early.
-func waitReady(url string, dead <-chan struct{}) error {
+// WaitReady polls until the server on a port of 127.0.0.1 accepts a connection; dead,
+// if not nil, ends the wait early.
+func WaitReady(port int, dead <-chan struct{}) error {
+	url := fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&connect_timeout=5", port)
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
@@ -132,7 +133,7 @@ func waitReady(url string, dead <-chan struct{}) error {
 	}
 }
 
-func (s *local) stop(mode string) error {
+func (s *local) Stop(mode string) error {
 	sig, ok := map[string]syscall.Signal{
 		"smart": syscall.SIGTERM, "fast": syscall.SIGINT, "immediate": syscall.SIGQUIT,
 	}[mode]
@@ -154,7 +155,7 @@ func (s *local) stop(mode string) error {
 	}
 }
 
-func (s *local) kill() error {
+func (s *local) Kill() error {
 	if s.proc == nil {
 		return nil
 	}
@@ -163,13 +164,13 @@ func (s *local) kill() error {
 	return err
 }
 
-func (s *local) remove() {
+func (s *local) Remove() {
 	// Nothing of the data is wanted any more: the fastest end is the best one.
-	_ = s.kill()
+	_ = s.Kill()
 	_ = os.RemoveAll(s.dir)
 }
 
-func (s *local) logTail() string {
+func (s *local) LogTail() string {
 	b, err := os.ReadFile(s.logFile())
 	if err != nil {
 		return err.Error()

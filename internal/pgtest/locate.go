@@ -13,30 +13,6 @@ import (
 	"sync"
 )
 
-// Versions lists the major versions that can be started here, ascending.
-func Versions() []int {
-	var out []int
-	for v := 14; v <= 19; v++ {
-		if _, err := locate(v); err == nil {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-// provide chooses the provider for a version and describes it for the summary of Run.
-func provide(o options) (server, string, error) {
-	bin, err := locate(o.version)
-	if err != nil {
-		return nil, "", err
-	}
-	s, err := newLocal(bin, o)
-	if err != nil {
-		return nil, "", err
-	}
-	return s, fmt.Sprintf("PostgreSQL %s (%s)", fullVersion(bin), bin), nil
-}
-
 var errNoBinaries = errors.New("no server binaries found (set PGTEST_BIN_<major>)")
 
 // locate finds the folder with the server binaries of a major version.
