@@ -21,6 +21,8 @@ type memQueue struct {
 	absent   bool
 	limit    int
 	hold     bool // nothing becomes durable
+	crashed  bool // what is in flight is gone, and nothing more is taken
+	delay    time.Duration
 	refuse   error
 	created  time.Time
 	current  *memAppender
@@ -65,7 +67,7 @@ func (q *memQueue) NewAppender(_ context.Context, tail queue.Tail) (Appender, er
 	if tail.Seq != uint64(len(q.batches)) {
 		return nil, &queue.Error{Kind: queue.ErrFenced}
 	}
-	q.inFlight = nil
+	q.inFlight, q.crashed = nil, false
 	q.current = &memAppender{q: q, progress: make(chan struct{}, 1), end: tail.Header.End}
 	return q.current, nil
 }
@@ -84,6 +86,14 @@ func (q *memQueue) setHold(h bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.hold = h
+}
+
+// crash makes the running reader stop as if it were killed.
+func (q *memQueue) crash() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.inFlight, q.crashed = nil, true
+	q.current.err = &queue.Error{Kind: queue.ErrUnavailable, Detail: "crashed"}
 }
 
 func (q *memQueue) all() []memBatch {
@@ -116,6 +126,9 @@ type memAppender struct {
 }
 
 func (a *memAppender) Append(ctx context.Context, h *change.BatchHeader, body []byte) error {
+	if a.q.delay > 0 {
+		time.Sleep(a.q.delay)
+	}
 	a.q.mu.Lock()
 	defer a.q.mu.Unlock()
 	if a.q.refuse != nil {

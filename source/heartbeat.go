@@ -80,6 +80,7 @@ func (h *heartbeat) emit(ctx context.Context, conn **pgconn.PgConn, wal *string)
 		if err != nil {
 			return err
 		}
+		cfg.RuntimeParams["synchronous_commit"] = "local"
 		if *conn, err = pgconn.ConnectConfig(ctx, cfg); err != nil {
 			*conn = nil
 			return fmt.Errorf("connect for heartbeat: %w", err)

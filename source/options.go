@@ -189,6 +189,7 @@ const (
 // Queued is one batch that was handed to the queue.
 type Queued struct {
 	End        change.LSN
+	Total      uint64 // transactions in the stream since it was made
 	Txns, Rows int
 	Bytes      int
 	CommitTime time.Time // of the last transaction; zero for a mark

@@ -46,24 +46,49 @@ func PublicationName(publisher string) string {
 // pubComment marks a publication as made by walferry.
 const pubComment = "made by walferry"
 
+// PublicationResult is what [EnsurePublication] did.
+type PublicationResult struct {
+	Changed bool
+	// Without are tables that were selected by Match and have no replica
+	// identity. Those that were published before still are, the others are
+	// left out.
+	Without []TableName
+}
+
 // EnsurePublication creates or alters a publication so that it publishes the
-// tables of the spec, and reports whether anything was changed. Like the rest
-// of a publication's definition the change is transactional: no moment exists
-// at which a table is missing.
-func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec PublicationSpec) (changed bool, err error) {
-	want, err := spec.resolve(ctx, conn)
-	if err != nil {
-		return false, err
-	}
+// tables of the spec. Like the rest of a publication's definition the change
+// is transactional: no moment exists at which a table is missing.
+//
+// A new publication, and a table named in Tables, is refused with
+// [ErrNoIdentity] if there is no replica identity. When the publication
+// exists, tables without one that Match selects are reported only: somebody
+// creates such a table, and the log reader must still be able to start.
+func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec PublicationSpec) (res PublicationResult, err error) {
 	have, mine, exists, err := readPublication(ctx, conn, spec.Name)
 	if err != nil {
-		return false, err
+		return res, err
 	}
 	if exists && !mine {
-		return false, &Error{
+		return res, &Error{
 			Kind: ErrForeignPub, Detail: spec.Name,
 			Hint: "list it under publications to use it as it is, or choose another name for the publisher",
 		}
+	}
+	want, without, err := spec.resolve(ctx, conn)
+	if err != nil {
+		return res, err
+	}
+	if !spec.AllowNoIdentity && len(without) > 0 {
+		if !exists {
+			return res, noIdentity(without)
+		}
+		for _, t := range without {
+			if slices.Contains(spec.Tables, t) {
+				return res, noIdentity(without)
+			}
+		}
+		res.Without = without
+		want = slices.DeleteFunc(want, func(t TableName) bool { return slices.Contains(without, t) && !slices.Contains(have, t) })
 	}
 	list := make([]string, len(want))
 	for i, t := range want {
@@ -98,14 +123,17 @@ func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec Publicatio
 		}
 	}
 	if len(sql) == 0 {
-		return false, nil
+		return res, nil
 	}
-	_, err = query(ctx, conn, "make publication "+spec.Name, "BEGIN; "+strings.Join(sql, "; ")+"; COMMIT")
+	// Not synchronous: the standby that such a commit waits for may be the
+	// log reader itself.
+	_, err = query(ctx, conn, "make publication "+spec.Name, "BEGIN; SET LOCAL synchronous_commit = local; "+strings.Join(sql, "; ")+"; COMMIT")
 	if err != nil {
 		_, _ = query(ctx, conn, "roll back", "ROLLBACK")
-		return false, err
+		return res, err
 	}
-	return true, nil
+	res.Changed = true
+	return res, nil
 }
 
 // DropPublication drops a publication that walferry made, and reports whether
@@ -115,7 +143,7 @@ func DropPublication(ctx context.Context, conn *pgconn.PgConn, name string) (boo
 	if err != nil || !exists || !mine {
 		return false, err
 	}
-	if _, err := query(ctx, conn, "drop publication "+name, "DROP PUBLICATION IF EXISTS "+quoteIdent(name)); err != nil {
+	if _, err := query(ctx, conn, "drop publication "+name, "BEGIN; SET LOCAL synchronous_commit = local; DROP PUBLICATION IF EXISTS "+quoteIdent(name)+"; COMMIT"); err != nil {
 		return false, err
 	}
 	return true, nil
@@ -159,14 +187,13 @@ SELECT n.nspname, c.relname, c.relispartition, NOT EXISTS (
    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'walferry', 'walferry_merge')
  ORDER BY 1, 2`
 
-// resolve lists the tables of the spec.
-func (s *PublicationSpec) resolve(ctx context.Context, conn *pgconn.PgConn) ([]TableName, error) {
+// resolve lists the tables of the spec, and those of them that have no replica
+// identity.
+func (s *PublicationSpec) resolve(ctx context.Context, conn *pgconn.PgConn) (want, without []TableName, err error) {
 	r, err := query(ctx, conn, "list tables", listTables)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var want []TableName
-	var without []string
 	missing := slices.Clone(s.Tables)
 	for _, v := range r {
 		t := TableName{v[0], v[1]}
@@ -178,28 +205,29 @@ func (s *PublicationSpec) resolve(ctx context.Context, conn *pgconn.PgConn) ([]T
 		missing = slices.DeleteFunc(missing, func(m TableName) bool { return m == t })
 		want = append(want, t)
 		if v[3] != "t" {
-			without = append(without, t.String())
+			without = append(without, t)
 		}
 	}
 	if len(missing) > 0 {
-		return nil, &Error{
+		return nil, nil, &Error{
 			Kind: ErrNoPublication, Detail: fmt.Sprintf("table %v cannot be published, as it does not exist or is no permanent table", missing[0]),
 			Hint: "correct the list of tables",
 		}
 	}
-	if len(without) > 0 && !s.AllowNoIdentity {
-		return nil, noIdentity(without)
-	}
-	return want, nil
+	return want, without, nil
 }
 
-func noIdentity(tables []string) error {
-	fix := make([]string, 0, len(tables))
-	for _, t := range tables[:min(len(tables), 10)] {
-		fix = append(fix, "ALTER TABLE "+t+" REPLICA IDENTITY FULL;")
+func noIdentity(tables []TableName) error {
+	names := make([]string, len(tables))
+	fix := make([]string, 0, 10)
+	for i, t := range tables {
+		names[i] = t.String()
+		if i < cap(fix) {
+			fix = append(fix, "ALTER TABLE "+t.String()+" REPLICA IDENTITY FULL;")
+		}
 	}
 	return &Error{
-		Kind: ErrNoIdentity, Detail: strings.Join(tables, ", "),
+		Kind: ErrNoIdentity, Detail: strings.Join(names, ", "),
 		Hint: "publishing them would make the publisher refuse the application's updates and deletes: give them a primary key, name a unique index with REPLICA IDENTITY USING INDEX, exclude them, or run " + strings.Join(fix, " "),
 	}
 }

@@ -109,7 +109,7 @@ func options(t testing.TB, db string, q Queue) Options {
 	pgtest.Exec(t, db, `CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY, v text)`)
 	return Options{
 		Name: "test", Conn: db, Slot: "s_" + dbName(db), Queue: q,
-		Make: &PublicationSpec{Match: func(schema, table string) bool { return true }},
+		Make: &PublicationSpec{Match: func(_, table string) bool { return table == "t" }},
 	}
 }
 

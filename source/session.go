@@ -36,6 +36,7 @@ type session struct {
 	spool  *spool // nil without streaming
 	server server
 	target change.LSN // Once: done when this is durable
+	total  uint64     // transactions in the queue since the stream was made
 
 	walEnd    change.LSN // highest position the server has named
 	keepalive change.LSN // of the last keepalive, if nothing came after it
@@ -130,6 +131,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if s.app, err = o.Queue.NewAppender(ctx, tail); err != nil {
 		return fmt.Errorf("open queue: %w", err)
 	}
+	s.total = tail.Header.Total
 	if err := s.begin(st); err != nil {
 		return err
 	}
@@ -205,10 +207,14 @@ func (s *session) prepare(ctx context.Context, conn *pgconn.PgConn) (st start, s
 		return
 	}
 	if o.Make != nil && !s.made {
-		if _, err = EnsurePublication(ctx, conn, *o.Make); err != nil {
+		var res PublicationResult
+		if res, err = EnsurePublication(ctx, conn, *o.Make); err != nil {
 			return
 		}
 		s.made = true
+		if len(res.Without) > 0 {
+			o.Logger.Warn("tables without replica identity are not added to the publication", "publication", o.Make.Name, "tables", fmt.Sprint(res.Without))
+		}
 	}
 	if err = checkPublications(ctx, conn, o.publications()); err != nil {
 		return
@@ -274,16 +280,18 @@ func (s *session) command(at change.LSN) string {
 // append hands a batch to the queue.
 func (s *session) append(ctx context.Context, h *change.BatchHeader, body []byte) error {
 	began := time.Now()
+	h.Total = s.total + uint64(h.Txns)
 	if err := s.app.Append(ctx, h, body); err != nil {
 		return fmt.Errorf("append to queue: %w", err)
 	}
+	s.total = h.Total
 	s.now = time.Now()
 	s.sent = s.now
 	if s.now.Sub(began) > tick {
 		s.heard = s.now // the silence was ours
 	}
 	if f := s.o.Events.OnQueued; f != nil {
-		f(Queued{End: h.End, Txns: h.Txns, Rows: h.Rows, Bytes: len(body), CommitTime: h.CommitTime})
+		f(Queued{End: h.End, Total: h.Total, Txns: h.Txns, Rows: h.Rows, Bytes: len(body), CommitTime: h.CommitTime})
 	}
 	return nil
 }

@@ -203,12 +203,12 @@ func ensureSlot(ctx context.Context, conn *pgconn.PgConn, name string, failover 
 // it asked for.
 func canceled(ctx context.Context, err error) bool { return ctx.Err() != nil || sqlstate(err) == "" }
 
-// DropSlot drops a logical slot of this database. A slot that does not exist
-// is no error; one that is in use is.
-func DropSlot(ctx context.Context, conn *pgconn.PgConn, name string) error {
-	_, err := query(ctx, conn, "drop slot "+name, `SELECT pg_catalog.pg_drop_replication_slot(slot_name)
+// DropSlot drops a logical slot of this database and reports whether it did. A
+// slot that does not exist is no error; one that is in use is.
+func DropSlot(ctx context.Context, conn *pgconn.PgConn, name string) (bool, error) {
+	r, err := query(ctx, conn, "drop slot "+name, `SELECT pg_catalog.pg_drop_replication_slot(slot_name)
   FROM pg_catalog.pg_replication_slots WHERE slot_name = `+quoteLiteral(name)+` AND database = pg_catalog.current_database()`)
-	return err
+	return len(r) > 0, err
 }
 
 // switchPoint reads where history left a timeline. ok is false if it never
