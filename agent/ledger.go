@@ -25,6 +25,7 @@ type tableState struct {
 	schema, table string
 	state         string
 	copyLSN       change.LSN
+	oid           change.OID // in the publisher's database; 0: not known
 }
 
 // States of a table in the ledger.
@@ -44,7 +45,7 @@ func (l *ledger) exists(ctx context.Context) (bool, error) {
 }
 
 func (l *ledger) tables(ctx context.Context) (map[tableName]tableState, error) {
-	rows, err := query(ctx, l.conn, `select schema_name, table_name, state, coalesce(copy_lsn::text, '0/0')
+	rows, err := query(ctx, l.conn, `select schema_name, table_name, state, coalesce(copy_lsn::text, '0/0'), coalesce(relation_oid, 0)
 		from walferry.subscription_table where subscription = $1`, l.name)
 	if err != nil {
 		return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
@@ -55,7 +56,11 @@ func (l *ledger) tables(ctx context.Context) (map[tableName]tableState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
 		}
-		m[tableName{r[0], r[1]}] = tableState{schema: r[0], table: r[1], state: r[2], copyLSN: lsn}
+		oid, err := strconv.ParseUint(r[4], 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
+		}
+		m[tableName{r[0], r[1]}] = tableState{schema: r[0], table: r[1], state: r[2], copyLSN: lsn, oid: change.OID(oid)}
 	}
 	return m, nil
 }
@@ -63,14 +68,54 @@ func (l *ledger) tables(ctx context.Context) (map[tableName]tableState, error) {
 // setTable records the state of a table. The row is made if it is missing.
 func (l *ledger) setTable(ctx context.Context, t target, state string, lsn change.LSN) error {
 	_, err := query(ctx, l.conn, `insert into walferry.subscription_table
-			(subscription, schema_name, table_name, target_schema, target_table, state, copy_lsn)
-		values ($1, $2, $3, $4, $5, $6, $7::pg_catalog.pg_lsn)
+			(subscription, schema_name, table_name, target_schema, target_table, state, copy_lsn, relation_oid)
+		values ($1, $2, $3, $4, $5, $6, $7::pg_catalog.pg_lsn, $8::pg_catalog.oid)
 		on conflict (subscription, schema_name, table_name) do update
 		set target_schema = excluded.target_schema, target_table = excluded.target_table,
-		    state = excluded.state, copy_lsn = excluded.copy_lsn`,
-		l.name, t.source.schema, t.source.table, t.schema, t.table, state, lsn.String())
+		    state = excluded.state, copy_lsn = excluded.copy_lsn, relation_oid = excluded.relation_oid`,
+		l.name, t.source.schema, t.source.table, t.schema, t.table, state, lsn.String(), strconv.FormatUint(uint64(t.oid), 10))
 	if err != nil {
 		return fmt.Errorf("record table %s: %w", t.source, err)
+	}
+	return nil
+}
+
+// follow brings the ledger up to date with names and identities of the
+// publisher's tables: a table that was renamed is the same table, and one that
+// was dropped and made again under its name goes on under its name.
+func (l *ledger) follow(ctx context.Context, known map[tableName]tableState, targets []target) error {
+	published := make(map[tableName]bool, len(targets))
+	byOID := make(map[change.OID]tableName, len(known))
+	for _, t := range targets {
+		published[t.source] = true
+	}
+	for name, k := range known {
+		if k.oid != 0 {
+			byOID[k.oid] = name
+		}
+	}
+	for _, t := range targets {
+		k, ok := known[t.source]
+		old, renamed := byOID[t.oid]
+		switch {
+		case ok && k.oid != t.oid:
+			if _, err := query(ctx, l.conn, `update walferry.subscription_table set relation_oid = $4::pg_catalog.oid
+				where subscription = $1 and schema_name = $2 and table_name = $3`,
+				l.name, t.source.schema, t.source.table, strconv.FormatUint(uint64(t.oid), 10)); err != nil {
+				return fmt.Errorf("record table %s: %w", t.source, err)
+			}
+			k.oid = t.oid
+			known[t.source] = k
+		case !ok && renamed && !published[old] && known[old].state == tableReady:
+			if _, err := query(ctx, l.conn, `update walferry.subscription_table
+				set schema_name = $4, table_name = $5, target_schema = $6, target_table = $7
+				where subscription = $1 and schema_name = $2 and table_name = $3`,
+				l.name, old.schema, old.table, t.source.schema, t.source.table, t.schema, t.table); err != nil {
+				return fmt.Errorf("record new name of table %s: %w", old, err)
+			}
+			known[t.source] = known[old]
+			delete(known, old)
+		}
 	}
 	return nil
 }

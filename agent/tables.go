@@ -1,5 +1,11 @@
 package agent
 
+import (
+	"strings"
+
+	"github.com/walferry/walferry/change"
+)
+
 // tableName is a table of the publisher.
 type tableName struct{ schema, table string }
 
@@ -8,6 +14,7 @@ func (t tableName) String() string { return quoteName(t.schema) + "." + quoteNam
 // target is where a published table goes.
 type target struct {
 	source        tableName
+	oid           change.OID // in the publisher's database
 	schema, table string
 }
 
@@ -43,3 +50,6 @@ func ownSchema(schema string) bool {
 	}
 	return false
 }
+
+// quoteIdent quotes a name for SQL.
+func quoteIdent(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }

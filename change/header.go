@@ -22,6 +22,7 @@ const (
 	HeaderEnd        = "Walferry-End"
 	HeaderTxns       = "Walferry-Txns"
 	HeaderRows       = "Walferry-Rows"
+	HeaderTotal      = "Walferry-Total"
 	HeaderCommitTime = "Walferry-Commit-Time"
 	HeaderXID        = "Walferry-Xid"
 	HeaderChunk      = "Walferry-Chunk"    // "<number> open" or "<number> last"; chunks only
@@ -53,6 +54,7 @@ type BatchHeader struct {
 
 	Txns       int       // transactions that end in this batch
 	Rows       int       // row changes and truncates in this batch
+	Total      uint64    // transactions that ended in the stream up to and with this batch, since it was made
 	CommitTime time.Time // of the last transaction, microseconds, UTC; zero in a mark
 	XID        XID       // of the last transaction
 
@@ -104,6 +106,7 @@ func (h *BatchHeader) fields(set func(key, value string)) {
 	set(HeaderEnd, h.End.String())
 	set(HeaderTxns, strconv.Itoa(h.Txns))
 	set(HeaderRows, strconv.Itoa(h.Rows))
+	set(HeaderTotal, strconv.FormatUint(h.Total, 10))
 	t := ""
 	if !h.CommitTime.IsZero() {
 		t = h.CommitTime.UTC().Format(timeFormat)
@@ -152,6 +155,7 @@ func ParseHeader(get func(key string) string, body []byte) (BatchHeader, error) 
 	h.End = p.lsn(HeaderEnd)
 	h.Txns = int(p.uint(HeaderTxns, 31))
 	h.Rows = int(p.uint(HeaderRows, 31))
+	h.Total = p.uint(HeaderTotal, 64)
 	h.CommitTime = p.time(HeaderCommitTime)
 	h.XID = XID(p.uint(HeaderXID, 32))
 	if c := get(HeaderChunk); c != "" {

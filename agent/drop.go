@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/source"
+)
+
+// DropOptions says how Drop works.
+type DropOptions struct {
+	Out    io.Writer // a line for each thing that is removed
+	Logger *slog.Logger
+}
+
+// Drop removes everything that walferry keeps outside the user's tables: the
+// slots and publications it made, the streams and registries in the queue, and
+// the rows and origins of its subscriptions; schema walferry goes from a
+// subscriber when no other subscription uses it. Replicated rows stay. What
+// is gone already is no error; what cannot be reached is reported at the end, and
+// the call can be repeated.
+func Drop(ctx context.Context, cfg *config.Config, o DropOptions) error {
+	var errs []error
+	fail := func(what string, err error) {
+		errs = append(errs, fmt.Errorf("%s: %w", what, err))
+	}
+	for i := range cfg.Subscriptions {
+		s := &cfg.Subscriptions[i]
+		if err := dropSubscription(ctx, s, o.Out); err != nil {
+			fail("subscription "+s.Name, err)
+		}
+	}
+	for i := range cfg.Publishers {
+		p := &cfg.Publishers[i]
+		if err := dropPublisher(ctx, p, o.Out); err != nil {
+			fail("publisher "+p.Name, err)
+		}
+	}
+	if err := dropQueues(ctx, cfg, o); err != nil {
+		fail("queue", err)
+	}
+	return errors.Join(errs...)
+}
+
+func dropSubscription(ctx context.Context, s *config.Subscription, out io.Writer) error {
+	conn, err := connect(ctx, s.URL, "drop")
+	if err != nil {
+		return fmt.Errorf("connect to the subscriber: %w", err)
+	}
+	defer closeConn(conn)
+	l := &ledger{conn: conn, name: s.Name}
+	if ok, err := l.exists(ctx); err != nil {
+		return err
+	} else if !ok {
+		return nil
+	}
+	if active, err := applierConnected(ctx, conn, s.Name); err != nil {
+		return err
+	} else if active {
+		return errors.New("an applier is connected: stop walferry first")
+	}
+	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
+		column := "subscription"
+		if t == "subscription" || t == "subscription_state" {
+			column = "name"
+		}
+		if _, err := query(ctx, conn, "delete from walferry."+t+" where "+column+" = $1", s.Name); err != nil {
+			return fmt.Errorf("delete from walferry.%s: %w", t, err)
+		}
+	}
+	if _, err := query(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, originName(s.Name)); err != nil {
+		return fmt.Errorf("drop replication origin %s: %w", originName(s.Name), err)
+	}
+	fmt.Fprintf(out, "subscription %s: rows in schema walferry and replication origin removed\n", s.Name)
+	left, err := queryRow(ctx, conn, `select exists (select from walferry.subscription) or exists (select from walferry.subscription_state)`)
+	if err != nil {
+		return err
+	}
+	if left[0] == "f" {
+		if _, err := query(ctx, conn, `drop schema walferry cascade`); err != nil {
+			return fmt.Errorf("drop schema walferry: %w", err)
+		}
+		fmt.Fprintf(out, "subscription %s: schema walferry removed\n", s.Name)
+	}
+	return nil
+}
+
+func dropPublisher(ctx context.Context, p *config.Publisher, out io.Writer) error {
+	conn, err := connect(ctx, p.URL, "drop")
+	if err != nil {
+		return fmt.Errorf("connect to the publisher: %w", err)
+	}
+	defer closeConn(conn)
+	dropped, err := source.DropSlot(ctx, conn, p.Slot)
+	if err != nil {
+		return err
+	}
+	if dropped {
+		fmt.Fprintf(out, "publisher %s: slot %s removed\n", p.Name, p.Slot)
+	}
+	if len(p.Publications) > 0 {
+		return nil
+	}
+	dropped, err = source.DropPublication(ctx, conn, ownPublication(p))
+	if err != nil {
+		return err
+	}
+	if dropped {
+		fmt.Fprintf(out, "publisher %s: publication %s removed\n", p.Name, ownPublication(p))
+	}
+	return nil
+}
+
+func dropQueues(ctx context.Context, cfg *config.Config, o DropOptions) error {
+	b, err := openBroker(ctx, cfg, o.Logger)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for i := range cfg.Publishers {
+		q, err := b.queue(ctx, cfg.Publishers[i].Name)
+		if err != nil {
+			return err
+		}
+		if err := q.Drop(ctx); err != nil {
+			return err
+		}
+		fmt.Fprintf(o.Out, "publisher %s: stream and registry removed from the queue\n", cfg.Publishers[i].Name)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/walferry/walferry/change"
+	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/queue"
+	"github.com/walferry/walferry/source"
+)
+
+// publisherWorker runs the log reader of one publisher.
+type publisherWorker struct {
+	pub     *config.Publisher
+	dataDir string
+	open    func(ctx context.Context) (*queue.Queue, error)
+	watch   readerWatch
+	logger  *slog.Logger
+}
+
+const (
+	readerMaxRetry  = 10 * time.Second
+	appliedInterval = 200 * time.Millisecond
+)
+
+// run returns when ctx ends. An error that needs a person is reported, and
+// tried again all the same: when its cause is mended nobody has to restart.
+func (w *publisherWorker) run(ctx context.Context) error {
+	retryIn := backoff.NewExponentialBackOff()
+	retryIn.InitialInterval, retryIn.MaxInterval = time.Second, readerMaxRetry
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := w.attempt(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			retryIn.Reset()
+		}
+		pause := retryIn.NextBackOff()
+		if err != nil {
+			w.logger.Error("log reader cannot go on", "error", err, "retry_in", pause.Round(time.Millisecond))
+			w.watch.failed(err)
+		}
+		if sleep(ctx, pause) != nil {
+			break
+		}
+	}
+	return nil
+}
+
+func (w *publisherWorker) attempt(ctx context.Context) error {
+	q, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := source.Options{
+		Name:         w.pub.Name,
+		Conn:         w.pub.URL,
+		Slot:         w.pub.Slot,
+		Publications: w.pub.Publications,
+		Queue:        source.UseQueue(q, queue.AppenderOptions{}),
+		Streaming:    w.pub.Streaming,
+		SpoolDir:     filepath.Join(w.dataDir, "spool", w.pub.Name),
+		Failover:     w.pub.Failover != config.FailoverOff,
+		Origin:       w.pub.Origin,
+		Heartbeat:    time.Duration(w.pub.Heartbeat),
+		Events:       w.watch.events(),
+		Logger:       w.logger,
+	}
+	if len(w.pub.Publications) == 0 {
+		o.Make = &source.PublicationSpec{Name: ownPublication(w.pub), Match: w.pub.Tables.Match}
+	}
+	if w.pub.Confirm == config.ConfirmApplied {
+		applied := &appliedFloor{open: w.open}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			applied.follow(ctx)
+		}()
+		defer func() { cancel(); <-done }()
+		o.ConfirmApplied = applied.floor
+	}
+	return source.Run(ctx, o)
+}
+
+// appliedFloor follows what all registered subscriptions have flushed, for
+// confirm: applied.
+type appliedFloor struct {
+	open func(ctx context.Context) (*queue.Queue, error)
+	lsn  atomic.Uint64
+}
+
+func (f *appliedFloor) floor() change.LSN { return change.LSN(f.lsn.Load()) }
+
+func (f *appliedFloor) follow(ctx context.Context) {
+	for sleep(ctx, appliedInterval) == nil {
+		q, err := f.open(ctx)
+		if err != nil {
+			continue
+		}
+		subs, err := q.Subscribers(ctx)
+		if err != nil || len(subs) == 0 {
+			continue // the floor stays: nothing more is confirmed
+		}
+		low := subs[0].Flushed
+		for _, s := range subs[1:] {
+			low = min(low, s.Flushed)
+		}
+		f.lsn.Store(uint64(low))
+	}
+}

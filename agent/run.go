@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/monitor"
+	"github.com/walferry/walferry/queue"
+)
+
+// Roles are what a process runs.
+type Roles uint8
+
+// The roles; RoleAll is everything of the configuration.
+const (
+	RoleReader Roles = 1 << iota
+	RoleApplier
+	RoleAll = RoleReader | RoleApplier
+)
+
+// Options say how Run works.
+type Options struct {
+	Roles  Roles
+	Logger *slog.Logger
+	State  *monitor.State
+	// Progress gets a live line, or a plain one every few seconds when it is
+	// no terminal; nil: none.
+	Progress   io.Writer
+	IsTerminal bool
+}
+
+// Run runs the agents of the configuration until ctx ends. It returns an error
+// only when it could not start.
+func Run(ctx context.Context, cfg *config.Config, o Options) error {
+	if o.Roles&RoleReader == 0 && cfg.Queue.Embedded() {
+		return errEmbeddedElsewhere
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return fmt.Errorf("make data_dir: %w", err)
+	}
+	b, err := openBroker(ctx, cfg, o.Logger)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+
+	// The appliers stop first and the monitor last, each when the one before
+	// has ended.
+	base := context.WithoutCancel(ctx)
+	monitorCtx, stopMonitor := context.WithCancel(base)
+	defer stopMonitor()
+	readCtx, stopReaders := context.WithCancel(base)
+	defer stopReaders()
+
+	var monitors errgroup.Group
+	socket := monitor.SocketPath(cfg.DataDir, os.Getpid())
+	failed := make(chan error, 1)
+	monitors.Go(func() error {
+		err := monitor.Serve(monitorCtx, cfg.Monitor.Listen, socket, monitor.ServeOptions{
+			State:  o.State,
+			Limits: monitor.Limits{Silence: time.Duration(cfg.Monitor.Silence), Stuck: time.Duration(cfg.Monitor.Stuck)},
+			Logger: o.Logger,
+		})
+		if err != nil && monitorCtx.Err() == nil {
+			failed <- fmt.Errorf("serve status: %w", err)
+		}
+		return err
+	})
+	if o.Progress != nil {
+		monitors.Go(func() error {
+			monitor.Progress(monitorCtx, o.Progress, o.State, o.IsTerminal)
+			return nil
+		})
+	}
+	readers := startReaders(readCtx, cfg, b, o)
+	applyCtx, stopAppliers := context.WithCancel(ctx)
+	defer stopAppliers()
+	appliers := startAppliers(applyCtx, cfg, b, o)
+
+	var cause error
+	select {
+	case <-ctx.Done():
+	case cause = <-failed:
+	}
+	o.Logger.Info("stopping")
+	stopAppliers()
+	appliers.Wait()
+	stopReaders()
+	readers.Wait()
+	stopMonitor()
+	if err := monitors.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		o.Logger.Debug("monitor", "error", err)
+	}
+	o.Logger.Info("stopped")
+	return cause
+}
+
+func startReaders(ctx context.Context, cfg *config.Config, b *broker, o Options) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	if o.Roles&RoleReader == 0 {
+		return &wg
+	}
+	for i := range cfg.Publishers {
+		p := &cfg.Publishers[i]
+		logger := o.Logger.With("publisher", p.Name)
+		open := opener(b, p.Name)
+		w := &publisherWorker{pub: p, dataDir: cfg.DataDir, open: open, watch: readerWatch{state: o.State, pub: p}, logger: logger}
+		wg.Go(func() { _ = w.run(ctx) })
+		wg.Go(func() { trim(ctx, open, time.Duration(cfg.Queue.Retention), logger) })
+		wg.Go(func() { watchQueue(ctx, open, p, o.State, logger) })
+	}
+	return &wg
+}
+
+func startAppliers(ctx context.Context, cfg *config.Config, b *broker, o Options) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	if o.Roles&RoleApplier == 0 {
+		return &wg
+	}
+	for i := range cfg.Subscriptions {
+		s := &cfg.Subscriptions[i]
+		w := &subscriptionWorker{
+			pub: cfg.PublisherByName(s.Publisher), sub: s, open: opener(b, s.Publisher),
+			watch:  applierWatch{state: o.State, sub: s},
+			logger: o.Logger.With("subscription", s.Name),
+		}
+		wg.Go(func() { _ = w.run(ctx) })
+	}
+	return &wg
+}
+
+// opener opens a publisher's queue once and hands the same one out again.
+func opener(b *broker, publisher string) func(context.Context) (*queue.Queue, error) {
+	var mu sync.Mutex
+	var q *queue.Queue
+	return func(ctx context.Context) (*queue.Queue, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if q != nil {
+			return q, nil
+		}
+		opened, err := b.queue(ctx, publisher)
+		if err != nil {
+			return nil, err
+		}
+		q = opened
+		return q, nil
+	}
+}

@@ -1,0 +1,429 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/apply"
+	"github.com/walferry/walferry/apply/sqlw"
+	"github.com/walferry/walferry/change"
+	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/queue"
+	"github.com/walferry/walferry/source/snapshot"
+)
+
+const (
+	tablePoll       = 2 * time.Second // how often the publication is looked at
+	maxRetry        = 5 * time.Second // longest pause between attempts
+	minRetry        = 250 * time.Millisecond
+	stateWriteLimit = 5 * time.Second
+)
+
+// errTablesChanged ends an apply run because the publication has tables that
+// wait for their copy.
+var errTablesChanged = errors.New("published tables changed")
+
+// subscriptionWorker moves one subscription through its states.
+type subscriptionWorker struct {
+	pub    *config.Publisher
+	sub    *config.Subscription
+	open   func(ctx context.Context) (*queue.Queue, error)
+	watch  applierWatch
+	logger *slog.Logger
+}
+
+// run returns when ctx ends.
+func (w *subscriptionWorker) run(ctx context.Context) error {
+	retryIn := backoff.NewExponentialBackOff()
+	retryIn.InitialInterval, retryIn.MaxInterval = minRetry, maxRetry
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := w.attempt(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if err == nil || errors.Is(err, errTablesChanged) {
+			retryIn.Reset()
+			continue
+		}
+		if time.Since(began) > time.Minute {
+			retryIn.Reset()
+		}
+		pause := retryIn.NextBackOff()
+		w.report(ctx, err, pause)
+		if sleep(ctx, pause) != nil {
+			break
+		}
+	}
+	return nil
+}
+
+// attempt brings what is not copied yet and then applies the queue. It returns
+// nil or errTablesChanged when it has to begin again at once.
+func (w *subscriptionWorker) attempt(ctx context.Context) error {
+	conn, err := connect(ctx, w.sub.URL, "agent")
+	if err != nil {
+		return fmt.Errorf("connect to the subscriber: %w", err)
+	}
+	defer func() { closeConn(conn) }()
+	if err := sqlw.EnsureSchema(ctx, conn); err != nil {
+		return err
+	}
+	l := &ledger{conn: conn, name: w.sub.Name}
+	q, err := w.waitQueue(ctx)
+	if err != nil {
+		return err
+	}
+	pos, placed, err := l.position(ctx)
+	if err != nil {
+		return err
+	}
+	if err := q.Register(ctx, w.sub.Name, pos); err != nil {
+		return fmt.Errorf("register in the queue: %w", err)
+	}
+	if err := w.bringTables(ctx, l, placed); err != nil {
+		return err
+	}
+	if !placed {
+		if pos, err = w.place(ctx, l, q); err != nil {
+			return err
+		}
+		w.logger.Info("subscription starts", "position", pos)
+	}
+	return w.apply(ctx, l, q)
+}
+
+// waitQueue waits until the log reader has made the stream.
+func (w *subscriptionWorker) waitQueue(ctx context.Context) (*queue.Queue, error) {
+	told := false
+	for {
+		q, err := w.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		ok, err := q.Exists(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("look for the stream: %w", err)
+		}
+		if ok {
+			return q, nil
+		}
+		if !told {
+			told = true
+			w.logger.Info("waiting for the log reader to make the queue")
+		}
+		if err := sleep(ctx, 2*waitPoll); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// bringTables copies the published tables that are not ready. placed says that
+// the subscription has a position already. When the publisher cannot be
+// reached and everything known is ready, the queue is applied all the same.
+func (w *subscriptionWorker) bringTables(ctx context.Context, l *ledger, placed bool) error {
+	pubConn, err := connect(ctx, w.pub.URL, "agent")
+	if err != nil {
+		if placed {
+			w.logger.Warn("publisher not reachable: new tables are not looked for", "error", err)
+			return nil
+		}
+		return fmt.Errorf("connect to the publisher: %w", err)
+	}
+	defer closeConn(pubConn)
+	targets, maps, err := selectTables(ctx, pubConn, w.pub, w.sub)
+	if err != nil {
+		if placed {
+			w.logger.Warn("published tables cannot be read: new tables are not looked for", "error", err)
+			return nil
+		}
+		return err
+	}
+	known, err := l.tables(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.follow(ctx, known, targets); err != nil {
+		return err
+	}
+	var copies []snapshot.TableMap
+	for i, t := range targets {
+		k, ok := known[t.source]
+		switch {
+		case ok && k.state == tableReady:
+			continue
+		case ok && k.state == tableRemoved:
+			if err := w.mayCopyAgain(ctx, l, t); err != nil {
+				return err
+			}
+		case w.sub.Initial == config.InitialNone && (!ok || k.state != tableCopying):
+			if err := l.setTable(ctx, t, tableReady, 0); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := l.setTable(ctx, t, tableCopying, 0); err != nil {
+			return err
+		}
+		copies = append(copies, maps[i])
+	}
+	if len(copies) == 0 {
+		return nil
+	}
+	return w.copy(ctx, l, copies)
+}
+
+// mayCopyAgain refuses to copy a table that was out of the publication for a
+// while and holds rows: nobody knows which changes it missed.
+func (w *subscriptionWorker) mayCopyAgain(ctx context.Context, l *ledger, t target) error {
+	r, err := queryRow(ctx, l.conn, "select exists (select from "+quoteIdent(t.schema)+"."+quoteIdent(t.table)+")")
+	if err != nil {
+		return fmt.Errorf("look into %s.%s: %w", quoteName(t.schema), quoteName(t.table), err)
+	}
+	if r[0] == "t" {
+		name := quoteName(t.schema) + "." + quoteName(t.table)
+		return &tableError{table: name, err: fmt.Errorf("table %s left the publication and came back, and holds rows: what it missed is not known", t.source),
+			remedy: fmt.Sprintf("empty it to have it copied again: TRUNCATE %s", name)}
+	}
+	return nil
+}
+
+// copy runs the snapshot agent for the given tables.
+func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snapshot.TableMap) error {
+	w.watch.copying(len(tables))
+	if err := l.setState(ctx, "copying", nil); err != nil {
+		return err
+	}
+	_, err := snapshot.Run(ctx, snapshot.Options{
+		Publisher:    w.pub.URL,
+		Subscriber:   w.sub.URL,
+		Subscription: w.sub.Name,
+		Tables:       tables,
+		CreateSchema: w.sub.Schema == config.SchemaCreate,
+		Events:       w.watch.copyEvents(),
+		Logger:       w.logger,
+	})
+	return err
+}
+
+// place gives a new subscription its position: the oldest moment of its
+// copies, the configured one, or where the slot stands.
+func (w *subscriptionWorker) place(ctx context.Context, l *ledger, q *queue.Queue) (change.LSN, error) {
+	known, err := l.tables(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var pos change.LSN
+	for _, t := range known {
+		if t.copyLSN != 0 && (pos == 0 || t.copyLSN < pos) {
+			pos = t.copyLSN
+		}
+	}
+	if w.sub.Initial == config.InitialNone && w.sub.Position != 0 {
+		pos = w.sub.Position
+	}
+	if pos == 0 {
+		tail, err := q.Tail(ctx)
+		if err != nil {
+			return 0, err
+		}
+		pos = tail.Header.End
+		if tail.Empty {
+			if pos, err = w.slotPosition(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if err := apply.SetPosition(ctx, l.conn, w.sub.Name, pos); err != nil {
+		return 0, err
+	}
+	return pos, nil
+}
+
+// slotPosition is where the slot of the publisher stands: the queue holds
+// everything from there on.
+func (w *subscriptionWorker) slotPosition(ctx context.Context) (change.LSN, error) {
+	conn, err := connect(ctx, w.pub.URL, "agent")
+	if err != nil {
+		return 0, fmt.Errorf("connect to the publisher: %w", err)
+	}
+	defer closeConn(conn)
+	r, err := queryRow(ctx, conn, `select confirmed_flush_lsn from pg_replication_slots where slot_name = $1`, w.pub.Slot)
+	if err != nil {
+		return 0, fmt.Errorf("read the position of slot %s: %w", w.pub.Slot, err)
+	}
+	return change.ParseLSN(r[0])
+}
+
+// apply runs the distribution agent until it fails or tables wait for a copy.
+func (w *subscriptionWorker) apply(ctx context.Context, l *ledger, q *queue.Queue) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		w.pollTables(ctx, func() { cancel(errTablesChanged) })
+	}()
+	defer func() { <-polled }()
+	defer cancel(nil)
+
+	onUnknown := apply.Copy
+	if w.sub.Initial == config.InitialNone {
+		onUnknown = apply.Apply
+	}
+	err := apply.Run(ctx, apply.Options{
+		Subscription: w.sub.Name,
+		Publisher:    w.pub.Name,
+		Conn:         w.sub.URL,
+		OpenReader: func(ctx context.Context, from change.LSN) (apply.Reader, error) {
+			return q.NewReader(ctx, from)
+		},
+		Map:             func(schema, table string) (string, string, bool) { return mapTable(w.sub, schema, table) },
+		OnUnknown:       onUnknown,
+		Policies:        policies(w.sub),
+		Group:           group(w.sub),
+		ReplicationRole: w.sub.ReplicationRole,
+		Report: func(ctx context.Context, flushed change.LSN, seq uint64) error {
+			return q.Report(ctx, w.sub.Name, flushed, seq)
+		},
+		Events: w.watch.applyEvents(),
+		Logger: w.logger,
+	})
+	if errors.Is(context.Cause(ctx), errTablesChanged) {
+		return errTablesChanged
+	}
+	var need *apply.NeedCopy
+	if errors.As(err, &need) {
+		w.logger.Info("a table has to be copied first", "table", need.Relation.Schema+"."+need.Relation.Name)
+		return w.needCopy(ctx, l, need)
+	}
+	return err
+}
+
+// needCopy makes sure that the table of a change that arrived is published at
+// all before the next attempt copies it: a table that has left the publication
+// since has nothing to be copied, and its changes are skipped up to here.
+func (w *subscriptionWorker) needCopy(ctx context.Context, l *ledger, need *apply.NeedCopy) error {
+	pubConn, err := connect(ctx, w.pub.URL, "agent")
+	if err != nil {
+		return fmt.Errorf("connect to the publisher: %w", err)
+	}
+	defer closeConn(pubConn)
+	targets, _, err := selectTables(ctx, pubConn, w.pub, w.sub)
+	if err != nil {
+		return err
+	}
+	name := tableName{need.Relation.Schema, need.Relation.Name}
+	for _, t := range targets {
+		if t.source == name {
+			return errTablesChanged
+		}
+	}
+	r, err := queryRow(ctx, pubConn, `select pg_current_wal_insert_lsn()`)
+	if err != nil {
+		return fmt.Errorf("read the publisher's position: %w", err)
+	}
+	now, err := change.ParseLSN(r[0])
+	if err != nil {
+		return err
+	}
+	schema, table, _ := mapTable(w.sub, name.schema, name.table)
+	w.logger.Warn("changes of a table that is no longer published are left out", "table", name.String(), "before", now)
+	if err := l.setTable(ctx, target{source: name, schema: schema, table: table}, tableRemoved, now); err != nil {
+		return err
+	}
+	return errTablesChanged
+}
+
+// pollTables looks at the publication and calls changed when a selected table
+// is not ready. It returns when ctx ends.
+func (w *subscriptionWorker) pollTables(ctx context.Context, changed func()) {
+	var pub, sub *pgconn.PgConn
+	defer func() { closeConn(pub); closeConn(sub) }()
+	missed := map[tableName]int{}
+	for sleep(ctx, tablePoll) == nil {
+		if err := w.poll(ctx, &pub, &sub, missed, changed); err != nil && ctx.Err() == nil {
+			w.logger.Debug("look at published tables", "error", err)
+			closeConn(pub)
+			closeConn(sub)
+			pub, sub = nil, nil
+		}
+	}
+}
+
+// removedAfter is how many looks in a row must miss a table before it counts
+// as removed: a publication that is made anew is gone for a moment.
+const removedAfter = 3
+
+func (w *subscriptionWorker) poll(ctx context.Context, pub, sub **pgconn.PgConn, missed map[tableName]int, changed func()) error {
+	var err error
+	if *pub == nil {
+		if *pub, err = connect(ctx, w.pub.URL, "agent"); err != nil {
+			return err
+		}
+	}
+	if *sub == nil {
+		if *sub, err = connect(ctx, w.sub.URL, "agent"); err != nil {
+			return err
+		}
+	}
+	targets, _, err := selectTables(ctx, *pub, w.pub, w.sub)
+	if err != nil {
+		return err
+	}
+	l := &ledger{conn: *sub, name: w.sub.Name}
+	known, err := l.tables(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.follow(ctx, known, targets); err != nil {
+		return err
+	}
+	published := make(map[tableName]bool, len(targets))
+	for _, t := range targets {
+		published[t.source] = true
+		delete(missed, t.source)
+		if known[t.source].state != tableReady {
+			changed()
+		}
+	}
+	for name, k := range known {
+		if published[name] || k.state == tableRemoved {
+			continue
+		}
+		if missed[name]++; missed[name] < removedAfter {
+			continue
+		}
+		delete(missed, name)
+		schema, table, _ := mapTable(w.sub, name.schema, name.table)
+		w.logger.Warn("table has left the publication", "table", name.String())
+		if err := l.setTable(ctx, target{source: name, oid: k.oid, schema: schema, table: table}, tableRemoved, k.copyLSN); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report makes an error known: log, monitor, and the subscriber's database.
+func (w *subscriptionWorker) report(ctx context.Context, err error, pause time.Duration) {
+	card := cardOf(w.sub.Name, err)
+	w.logger.Error("subscription cannot go on", "error", err, "retry_in", pause.Round(time.Millisecond))
+	w.watch.failed(card, time.Now().Add(pause))
+	ctx, cancel := context.WithTimeout(ctx, stateWriteLimit)
+	defer cancel()
+	conn, cerr := connect(ctx, w.sub.URL, "agent")
+	if cerr != nil {
+		return // the subscriber itself is away: the monitor has the error
+	}
+	defer closeConn(conn)
+	l := &ledger{conn: conn, name: w.sub.Name}
+	if werr := l.setState(ctx, "error", card); werr != nil {
+		w.logger.Debug("record state", "error", werr)
+	}
+}
