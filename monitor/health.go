@@ -85,7 +85,7 @@ func (b *Subscription) unhealthy(now time.Time, l Limits) (string, time.Time) {
 	still := now.Sub(b.moved) > l.Stuck
 	switch {
 	case state == Failed && b.card != nil:
-		return "in error: " + b.card.Message, b.since
+		return "in error: " + b.card.Message, b.failing
 	case state == Failed:
 		return "in error", b.since
 	case state == Copying && still:

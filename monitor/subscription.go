@@ -23,6 +23,7 @@ type Subscription struct {
 	moved    time.Time // last progress, or the last moment with nothing to do
 	card     *ErrorCard
 	failed   time.Time // when the card came
+	failing  time.Time // when the first of a row of attempts failed
 	txns     int64
 	ops      Operations
 	batches  int64
@@ -88,11 +89,9 @@ func (b *Subscription) SetError(card *ErrorCard, nextRetry time.Time) {
 	if c.Subscription == "" {
 		c.Subscription = b.name
 	}
-	since := b.since
-	again := b.card != nil
 	b.setState(Failed)
-	if again {
-		b.since = since // one error, many attempts
+	if b.card == nil || b.s.now().Sub(b.failed) >= errorGrace {
+		b.failing = b.s.now()
 	}
 	b.card, b.failed = &c, b.s.now()
 	b.errors[c.Class]++
@@ -154,8 +153,8 @@ func (b *Subscription) status() SubscriptionStatus {
 		Name: b.name, Publisher: b.publisher, State: b.shown(now), Position: b.position, QueuePosition: b.seq,
 		Transactions: b.txns, Rows: b.ops.Rows(), Copy: b.copy.status(), Since: b.since,
 	}
-	if st.State == Failed {
-		st.Error = b.card
+	if st.State == Failed && b.card != nil {
+		st.Error, st.Since = b.card, b.failing
 	}
 	if b.position == 0 {
 		return st
