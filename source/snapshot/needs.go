@@ -20,6 +20,9 @@ type needs struct {
 	relations []relationName  // tables and sequences that it does not have
 	objects   map[object]bool // what the tables depend on and it does not have
 	fks       map[object]bool // foreign keys whose other table is or will be there
+	// statistics are statements for extended statistics, which pg_dump leaves
+	// out with a list of tables.
+	statistics []string
 }
 
 // needed asks the publisher what the absent tables depend on and the
@@ -35,6 +38,13 @@ func needed(ctx context.Context, r *run, absent []TableMap) (*needs, error) {
 	}
 	if err := n.addForeignKeys(ctx, r, oids); err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)
+	}
+	rows, err := query(ctx, r.in.conn, `SELECT pg_get_statisticsobjdef(oid) FROM pg_statistic_ext WHERE stxrelid = ANY ($1::oid[]) ORDER BY oid`, "{"+strings.Join(oids, ",")+"}")
+	if err != nil {
+		return nil, fmt.Errorf("read extended statistics: %w", err)
+	}
+	for _, w := range rows {
+		n.statistics = append(n.statistics, w.str(0))
 	}
 	return n, nil
 }
@@ -191,7 +201,7 @@ func textArray(items []string) string {
 // tableKinds are the kinds of entries that are taken from the archive of the
 // tables.
 var tableKinds = []string{
-	"TABLE ATTACH", "TABLE", "SEQUENCE OWNED BY", "SEQUENCE", "DEFAULT", "CHECK CONSTRAINT", "CONSTRAINT", "INDEX ATTACH", "INDEX", "STATISTICS",
+	"TABLE ATTACH", "TABLE", "SEQUENCE OWNED BY", "SEQUENCE", "DEFAULT", "CHECK CONSTRAINT", "CONSTRAINT", "INDEX ATTACH", "INDEX",
 }
 
 // wants decides on one entry of an archive. entry is the kind, schema, name

@@ -96,7 +96,11 @@ func dumpScript(ctx context.Context, r *run, tools Tools, need *needs) (string, 
 	if err != nil {
 		return "", err
 	}
-	return before + tables, nil
+	script := before + tables
+	for _, st := range need.statistics {
+		script += st + ";\n"
+	}
+	return script, nil
 }
 
 func dumpPart(ctx context.Context, r *run, tools Tools, env []string, file string, need *needs, tables bool, selection ...string) (string, error) {
