@@ -40,12 +40,17 @@ func AppendPart(body, part []byte, first, last bool) []byte {
 	return append(body, part...)
 }
 
+// MaxMessage bounds a message that is put together from parts, in bytes.
+// PostgreSQL builds a message in one allocation, of less than 1 GiB.
+const MaxMessage = 1 << 30
+
 // Messages walks over the messages of the bodies of successive batches and
 // puts together those that were stored in parts. The zero value is ready.
 type Messages struct {
-	body    []byte
-	partial []byte
-	open    bool // partial is the beginning of a message
+	body  []byte
+	parts [][]byte // copies of the parts of an unfinished message
+	size  int      // of all parts, in bytes
+	open  bool     // a message has begun
 }
 
 // Reset begins with a new body. A message that the previous body left
@@ -54,9 +59,11 @@ func (m *Messages) Reset(body []byte) { m.body = body }
 
 // Discard forgets a message that was left unfinished and the rest of the body.
 func (m *Messages) Discard() {
-	m.body, m.open = nil, false
-	m.partial = m.partial[:0]
+	m.body = nil
+	m.drop()
 }
+
+func (m *Messages) drop() { m.parts, m.size, m.open = nil, 0, false }
 
 // Partial reports whether a message has begun and its last part is missing.
 func (m *Messages) Partial() bool { return m.open }
@@ -83,14 +90,27 @@ func (m *Messages) Next() ([]byte, error) {
 		if !cont && !more {
 			return payload, nil
 		}
-		if !cont {
-			m.partial = m.partial[:0]
+		if m.size += n; m.size > MaxMessage {
+			return nil, &CorruptError{Field: "body", Reason: fmt.Sprintf("message of more than %d bytes", MaxMessage)}
 		}
-		m.partial = append(m.partial, payload...)
-		m.open = more
-		if !more {
-			return m.partial, nil
+		if more {
+			m.parts, m.open = append(m.parts, append([]byte(nil), payload...)), true
+			continue
 		}
+		return m.join(payload), nil
 	}
 	return nil, nil
+}
+
+// join puts the parts and the last one together. Every byte is copied twice
+// however many parts there are.
+func (m *Messages) join(last []byte) []byte {
+	whole := make([]byte, 0, m.size)
+	for i, p := range m.parts {
+		whole = append(whole, p...)
+		m.parts[i] = nil
+	}
+	whole = append(whole, last...)
+	m.drop()
+	return whole
 }

@@ -189,8 +189,8 @@ func (a *Appender) moved(ctx context.Context, want, have uint64) error {
 }
 
 // Append sends one batch. It blocks while the window is full and returns when
-// the batch is on its way; Durable tells when it is stored. h gets the format
-// version when it has none. body is copied.
+// the batch is on its way; Durable tells when it is stored. Total of h is set,
+// and the format version when it has none. body is copied.
 //
 // An error other than that of ctx or ErrChain is the appender's last: see
 // [Retryable].
@@ -204,6 +204,7 @@ func (a *Appender) Append(ctx context.Context, h *change.BatchHeader, body []byt
 	if limit := a.q.MaxBatch(); len(body) > limit {
 		return &Error{Kind: ErrChain, Stream: a.q.stream, Detail: fmt.Sprintf("body of %d bytes, the server takes %d", len(body), limit)}
 	}
+	h.Total = a.chain.prev.Total + uint64(h.Txns)
 	restart, b := a.chain.check(h)
 	if b != nil {
 		return &Error{Kind: ErrChain, Stream: a.q.stream, Want: b.want, Have: b.have, Detail: b.detail}

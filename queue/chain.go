@@ -54,6 +54,9 @@ func (c *chain) check(h *change.BatchHeader) (restart bool, b *broken) {
 	case h.Prev < p.End:
 		return false, &broken{ErrFork, p.End, h.Prev, fmt.Sprintf("batch follows %v, but the queue already ends at %v", h.Prev, p.End)}
 	}
+	if h.Total != p.Total+uint64(h.Txns) {
+		return false, &broken{ErrCorrupt, p.End, h.Prev, fmt.Sprintf("batch counts %d transactions, %d more than %d", h.Total, h.Txns, p.Total)}
+	}
 	if h.Chunked && h.Chunk > 0 {
 		return false, continues(p, h)
 	}

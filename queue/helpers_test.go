@@ -40,13 +40,14 @@ type gen struct {
 	timeline uint32
 	xid      change.XID
 	txs      []tx
+	total    uint64
 	size     int // bytes of one message
 }
 
 func newGen() *gen { return &gen{pos: 0x1000, timeline: 1, xid: 700, size: 40} }
 
 func (g *gen) header() change.BatchHeader {
-	return change.BatchHeader{Version: change.FormatVersion, System: testSystem, Timeline: g.timeline, Prev: g.pos}
+	return change.BatchHeader{Version: change.FormatVersion, System: testSystem, Timeline: g.timeline, Prev: g.pos, Total: g.total}
 }
 
 // commit advances the log over one transaction.
@@ -75,6 +76,8 @@ func (g *gen) packed(n int) batch {
 		body = change.AppendRecord(body, g.message(t.commit, 0))
 	}
 	h.Txns, h.Rows, h.XID = n, n, g.xid
+	g.total += uint64(n)
+	h.Total = g.total
 	h.CommitTime = time.Unix(1700000000, 0).Add(time.Duration(g.pos) * time.Microsecond).UTC()
 	return batch{h, body}
 }
@@ -105,6 +108,8 @@ func (g *gen) chunks(n, upto int) []batch {
 		h.CommitTime = time.Unix(1700000000, 0).UTC()
 		if i == n-1 {
 			h.Open, h.End, h.Txns = false, t.end, 1
+			g.total++
+			h.Total = g.total
 		}
 		out = append(out, batch{h, change.AppendRecord(nil, msg)})
 	}

@@ -96,6 +96,13 @@ func (r *Restartable) Stop() {
 	}
 }
 
+// Reconfigure changes the options for the next start.
+func (r *Restartable) Reconfigure(opts ...Option) {
+	for _, f := range opts {
+		f(&r.opts)
+	}
+}
+
 // Restart is Stop and Start.
 func (r *Restartable) Restart() {
 	r.t.Helper()
