@@ -72,15 +72,6 @@ func (q *memQueue) NewAppender(_ context.Context, tail queue.Tail) (Appender, er
 	return q.current, nil
 }
 
-// release lets everything become durable, also what comes later.
-func (q *memQueue) release() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.hold = false
-	if q.current != nil {
-		q.current.settle()
-	}
-}
 
 func (q *memQueue) setHold(h bool) {
 	q.mu.Lock()
