@@ -72,7 +72,6 @@ func (q *memQueue) NewAppender(_ context.Context, tail queue.Tail) (Appender, er
 	return q.current, nil
 }
 
-
 func (q *memQueue) setHold(h bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
