@@ -23,7 +23,7 @@ func (c *Config) YAML() ([]byte, error) {
 		})},
 		{Key: "log", Value: yaml.MapSlice{{Key: "level", Value: c.Log.Level}, {Key: "format", Value: c.Log.Format}}},
 	}
-	b, err := yaml.MarshalWithOptions(doc, yaml.IndentSequence(true))
+	b, err := yaml.MarshalWithOptions(doc, yaml.IndentSequence(true), yaml.UseSingleQuote(true))
 	if err != nil {
 		return nil, fmt.Errorf("print configuration: %w", err)
 	}

@@ -131,8 +131,9 @@ func ParseCard(b []byte) (*ErrorCard, error) {
 // or has stopped, then the one that began last.
 func Merge(docs []Document) *Document {
 	out := &Document{Publishers: []PublisherStatus{}, Subscriptions: []SubscriptionStatus{}}
-	for i, d := range docs {
-		if i == 0 || d.Started.Before(out.Started) {
+	for _, d := range docs {
+		// A document without a start does not come from a process.
+		if !d.Started.IsZero() && (out.Started.IsZero() || d.Started.Before(out.Started)) {
 			out.Version, out.PID, out.Started = d.Version, d.PID, d.Started
 		}
 		for _, p := range d.Publishers {

@@ -283,7 +283,7 @@ func TestMerge_TheReaderThatWorksWins(t *testing.T) {
 		},
 		{PID: 3, Started: now.Add(2 * time.Second), Subscriptions: []SubscriptionStatus{{Name: "s", Publisher: "main", State: Streaming, Position: 400}}},
 	}
-	m := Merge(docs)
+	m := Merge(append(docs, Document{Publishers: []PublisherStatus{{Name: "main", State: Stopped}}}))
 	if m.PID != 1 || len(m.Publishers) != 1 || m.Publishers[0].State != Streaming {
 		t.Errorf("%+v", m)
 	}
