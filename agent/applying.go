@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/walferry/walferry/apply"
+	"github.com/walferry/walferry/change"
+	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/monitor"
+)
+
+func policies(s *config.Subscription) apply.Policies {
+	return apply.Policies{
+		InsertConflict: apply.Policy(s.Policies.InsertConflict),
+		UpdateMissing:  apply.Policy(s.Policies.UpdateMissing),
+		DeleteMissing:  apply.Policy(s.Policies.DeleteMissing),
+		Other:          apply.Policy(s.Policies.Other),
+	}
+}
+
+func group(s *config.Subscription) apply.Group {
+	return apply.Group{Rows: s.Group.Rows, Bytes: int(s.Group.Bytes), Time: time.Duration(s.Group.Time)}
+}
+
+// applyEvents hands what the distribution agent reports to the monitor.
+func (w applierWatch) applyEvents() apply.Events {
+	s := w.target()
+	return apply.Events{
+		OnState: func(state string) {
+			switch state {
+			case "streaming":
+				s.SetState(monitor.Streaming)
+			case "waiting":
+				s.SetState(monitor.Waiting)
+			}
+		},
+		OnCommit: func(c apply.Commit) {
+			s.Applied(monitor.Applied{
+				Position: c.Position, Transactions: c.Txns,
+				Operations: monitor.Operations{Inserts: c.Inserts, Updates: c.Updates, Deletes: c.Deletes, Truncates: c.Truncates},
+			})
+		},
+		OnFlushed: func(change.LSN) {},
+		OnError:   func(c *apply.ErrorCard) { s.SetError(applyCard(c), c.NextRetry) },
+		OnException: func(string, string, apply.Policy) {
+			s.Applied(monitor.Applied{Operations: monitor.Operations{Skipped: 1}})
+		},
+	}
+}
+
+// applyCard gives a card of package apply the form of the monitor.
+func applyCard(c *apply.ErrorCard) *monitor.ErrorCard {
+	m := &monitor.ErrorCard{
+		Subscription: c.Subscription, Class: c.Class, SQLState: c.SQLState, Message: c.Message, Detail: c.Detail,
+		Table: c.Table, Constraint: c.Constraint, Key: monitor.Text(c.Key), CommitLSN: monitor.Text(c.CommitLSN),
+		CommitTime: c.CommitTime, Attempts: int64(c.Attempts), Remedy: c.Remedy,
+	}
+	if c.XID != 0 {
+		m.XID = monitor.Text(strconv.FormatUint(uint64(c.XID), 10))
+	}
+	return m
+}
