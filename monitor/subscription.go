@@ -38,7 +38,7 @@ type Operations struct{ Inserts, Updates, Deletes, Truncates, Skipped int64 }
 // Rows is the number of rows that were changed on the subscriber.
 func (o Operations) Rows() int64 { return o.Inserts + o.Updates + o.Deletes }
 
-// Applied is one commit on the subscriber.
+// Applied is one commit on the subscriber; without a position it only counts.
 type Applied struct {
 	Position     change.LSN // reached
 	Sequence     uint64     // of the last batch that is applied as a whole; 0: not known
@@ -130,7 +130,9 @@ func (b *Subscription) Applied(a Applied) {
 	b.seq = max(b.seq, a.Sequence)
 	b.txns += int64(a.Transactions)
 	b.batches += int64(a.Batches)
-	b.groups++
+	if a.Position != 0 {
+		b.groups++
+	}
 	o := &b.ops
 	o.Inserts += a.Operations.Inserts
 	o.Updates += a.Operations.Updates

@@ -49,9 +49,9 @@ func TestWriteStatus_ShowsEverythingThatResolvesAnError(t *testing.T) {
 PUBLISHER  STATE      SINCE  SERVER  QUEUED  CONFIRMED  LAG      TX  ROWS  QUEUE
 main       streaming  1m0s   0/3000  0/2000  0/1000     4.0 KiB  10  20    2.0 KiB of 10.0 GiB
 
-SUBSCRIPTION  STATE    SINCE  PUBLISHER  POSITION  BATCH  LAG             TX WAITING  TX  ROWS
-copy          error    2m0s   main       0/1800    5      12s, 2.0 KiB    7           3   4
-new           copying  -      main       -         -      -               -           0   0
+SUBSCRIPTION  STATE    SINCE  PUBLISHER  POSITION  BATCH  LAG           TX WAITING  TX  ROWS
+copy          error    2m0s   main       0/1800    5      12s, 2.0 KiB  7           3   4
+new           copying  -      main       -         -      -             -           0   0
 
 queue of publisher main: stream WALFERRY_main, batches 1-9; an acknowledgement means: on disk
 
