@@ -61,6 +61,7 @@ func (b *broker) queue(ctx context.Context, publisher string) (*queue.Queue, err
 		Name:     publisher,
 		MaxBytes: int64(b.cfg.Queue.MaxBytes),
 		Replicas: b.cfg.Queue.Replicas,
+		Embedded: b.server != nil,
 		Logger:   b.logger,
 	})
 	if err != nil {
