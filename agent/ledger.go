@@ -65,6 +65,17 @@ func (l *ledger) tables(ctx context.Context) (map[tableName]tableState, error) {
 	return m, nil
 }
 
+// remove records that a table has left the publication: changes committed
+// before at are still applied.
+func (l *ledger) remove(ctx context.Context, name tableName, at change.LSN) error {
+	_, err := query(ctx, l.conn, `update walferry.subscription_table set state = 'removed', removed_lsn = $4::pg_catalog.pg_lsn
+		where subscription = $1 and schema_name = $2 and table_name = $3`, l.name, name.schema, name.table, at.String())
+	if err != nil {
+		return fmt.Errorf("record table %s: %w", name, err)
+	}
+	return nil
+}
+
 // setTable records the state of a table. The row is made if it is missing.
 func (l *ledger) setTable(ctx context.Context, t target, state string, lsn change.LSN) error {
 	_, err := query(ctx, l.conn, `insert into walferry.subscription_table

@@ -325,20 +325,28 @@ func (w *subscriptionWorker) needCopy(ctx context.Context, l *ledger, need *appl
 			return errTablesChanged
 		}
 	}
-	r, err := queryRow(ctx, pubConn, `select pg_current_wal_insert_lsn()`)
-	if err != nil {
-		return fmt.Errorf("read the publisher's position: %w", err)
-	}
-	now, err := change.ParseLSN(r[0])
+	now, err := currentLSN(ctx, pubConn)
 	if err != nil {
 		return err
 	}
 	schema, table, _ := mapTable(w.sub, name.schema, name.table)
 	w.logger.Warn("changes of a table that is no longer published are left out", "table", name.String(), "before", now)
-	if err := l.setTable(ctx, target{source: name, schema: schema, table: table}, tableRemoved, now); err != nil {
+	if err := l.setTable(ctx, target{source: name, schema: schema, table: table}, tableCopying, now); err != nil {
+		return err
+	}
+	if err := l.remove(ctx, name, now); err != nil {
 		return err
 	}
 	return errTablesChanged
+}
+
+// currentLSN is where the publisher writes now.
+func currentLSN(ctx context.Context, pub *pgconn.PgConn) (change.LSN, error) {
+	r, err := queryRow(ctx, pub, `select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end`)
+	if err != nil {
+		return 0, fmt.Errorf("read the publisher's position: %w", err)
+	}
+	return change.ParseLSN(r[0])
 }
 
 // pollTables looks at the publication and calls changed when a selected table
@@ -401,9 +409,12 @@ func (w *subscriptionWorker) poll(ctx context.Context, pub, sub **pgconn.PgConn,
 			continue
 		}
 		delete(missed, name)
-		schema, table, _ := mapTable(w.sub, name.schema, name.table)
-		w.logger.Warn("table has left the publication", "table", name.String())
-		if err := l.setTable(ctx, target{source: name, oid: k.oid, schema: schema, table: table}, tableRemoved, k.copyLSN); err != nil {
+		at, err := currentLSN(ctx, *pub)
+		if err != nil {
+			return err
+		}
+		w.logger.Warn("table has left the publication", "table", name.String(), "before", at)
+		if err := l.remove(ctx, name, at); err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,9 @@ type tableName struct{ schema, name string }
 type tableRow struct {
 	ready   bool
 	copyLSN change.LSN
+	// removed is where the table left the publication: changes before it are
+	// applied, later ones need a copy first. 0: it has not left.
+	removed change.LSN
 }
 
 // relation is a table of the publisher.
@@ -96,7 +99,7 @@ func (e *engine) selected(oid change.OID) (*relation, error) {
 	if e.tx.commit < r.row.copyLSN {
 		return nil, nil
 	}
-	if !r.row.ready {
+	if !r.row.ready || r.row.removed != 0 && e.tx.commit >= r.row.removed {
 		return nil, &NeedCopy{Relation: r.rel}
 	}
 	return r, nil
@@ -170,7 +173,8 @@ func (e *engine) look(r *relation) (*sqlw.Target, error) {
 
 // loadTables reads walferry.subscription_table.
 func (e *engine) loadTables() error {
-	rows, err := e.sess.Query(`SELECT schema_name, table_name, state, coalesce(copy_lsn, '0/0')::text
+	rows, err := e.sess.Query(`SELECT schema_name, table_name, state, coalesce(copy_lsn, '0/0')::text,
+			CASE WHEN state = 'removed' THEN coalesce(removed_lsn, '0/0') ELSE '0/0' END::text
 		FROM walferry.subscription_table WHERE subscription = $1`, e.o.Subscription)
 	if err != nil {
 		return fmt.Errorf("read walferry.subscription_table: %w", err)
@@ -181,7 +185,12 @@ func (e *engine) loadTables() error {
 		if err != nil {
 			return fmt.Errorf("read walferry.subscription_table: %w", err)
 		}
-		e.tables[tableName{string(r[0]), string(r[1])}] = &tableRow{ready: string(r[2]) == "ready", copyLSN: l}
+		removed, err := change.ParseLSN(string(r[4]))
+		if err != nil {
+			return fmt.Errorf("read walferry.subscription_table: %w", err)
+		}
+		ready := string(r[2]) == "ready" || removed != 0
+		e.tables[tableName{string(r[0]), string(r[1])}] = &tableRow{ready: ready, copyLSN: l, removed: removed}
 	}
 	return nil
 }

@@ -31,7 +31,6 @@ func newFixture(t *testing.T, opts ...pgtest.Option) *fixture {
 	} else {
 		c = pgtest.Shared(t, opts...)
 	}
-	t.Setenv("PATH", c.BinDir()+string(os.PathListSeparator)+os.Getenv("PATH"))
 	b := make([]byte, 5)
 	_, _ = rand.Read(b) // never fails (crypto/rand)
 	f := &fixture{t: t, role: "r" + hex.EncodeToString(b)}
@@ -42,11 +41,15 @@ func newFixture(t *testing.T, opts ...pgtest.Option) *fixture {
 		db := pgtest.QueryString(t, url, "SELECT current_database()")
 		pgtest.Exec(t, url, "CREATE SCHEMA app AUTHORIZATION "+f.role+"; GRANT CREATE ON DATABASE "+db+" TO "+f.role)
 		// A database's own objects keep the role from being dropped.
-		t.Cleanup(func() { pgtest.Exec(t, url, "DROP OWNED BY "+f.role+" CASCADE") })
+		t.Cleanup(func() {
+			pgtest.Exec(t, url, "SET default_transaction_read_only = off; DROP OWNED BY "+f.role+" CASCADE")
+		})
 	}
 	if c.Version() >= 15 {
 		pgtest.Exec(t, f.sub, "GRANT SET ON PARAMETER session_replication_role TO "+f.role)
-		t.Cleanup(func() { pgtest.Exec(t, f.sub, "REVOKE SET ON PARAMETER session_replication_role FROM "+f.role) })
+		t.Cleanup(func() {
+			pgtest.Exec(t, c.URL("postgres"), "REVOKE SET ON PARAMETER session_replication_role FROM "+f.role)
+		})
 	}
 	f.exec(f.pub, "CREATE TABLE app.t (id int PRIMARY KEY, v text)")
 	f.exec(f.sub, "CREATE TABLE app.t (id int PRIMARY KEY, v text)")
@@ -153,8 +156,12 @@ func require(f *fixture) { f.cfg.Subscriptions[0].Schema = config.SchemaRequire 
 
 var faults = []fault{
 	// Connections.
-	{name: "database missing", edit: func(f *fixture) { f.cfg.Subscriptions[0].URL = strings.Replace(f.cfg.Subscriptions[0].URL, "/t", "/nodb_t", 1) },
-		want: want{onSub, "", Error, "cannot connect", "CREATE DATABASE nodb_t"}},
+	{
+		name: "database missing", edit: func(f *fixture) {
+			f.cfg.Subscriptions[0].URL = strings.Replace(f.cfg.Subscriptions[0].URL, "/t", "/nodb_t", 1)
+		},
+		want: want{onSub, "", Error, "cannot connect", "CREATE DATABASE nodb_t"},
+	},
 	{name: "no such role", edit: func(f *fixture) { f.cfg.Subscriptions[0].URL = as(f.sub, "nobody") }, want: want{onSub, "role nobody", Error, "cannot connect", "CREATE ROLE nobody LOGIN"}},
 	{name: "nothing listens", edit: func(f *fixture) { f.cfg.Publishers[0].URL = "postgres://u:s3cr3t@127.0.0.1:1/db?sslmode=disable" }, want: want{onPub, "server 127.0.0.1:1", Error, "cannot connect", "start the server"}},
 	{name: "not a connection string", edit: func(f *fixture) { f.cfg.Publishers[0].URL = "postgres://u:s3cr3t@h:x/db" }, want: want{onPub, "connection string", Error, "connection string", "correct"}},
@@ -183,11 +190,15 @@ var faults = []fault{
 	{name: "replica identity nothing", pub: "ALTER TABLE app.t REPLICA IDENTITY NOTHING", want: want{onPub, "app.t", Error, "nothing", "REPLICA IDENTITY DEFAULT"}},
 	{name: "index of the identity dropped", pub: "CREATE TABLE app.n (a int NOT NULL); CREATE UNIQUE INDEX n_a ON app.n (a); ALTER TABLE app.n REPLICA IDENTITY USING INDEX n_a; DROP INDEX app.n_a", want: want{onPub, "app.n", Error, "was dropped", "USING INDEX"}},
 	{name: "deferrable primary key on the publisher", pub: "CREATE TABLE app.n (a int PRIMARY KEY DEFERRABLE)", want: want{onPub, "app.n", Error, "no replica identity", "REPLICA IDENTITY FULL"}},
-	{name: "leaf without the root's identity (CB-026)", pub: "CREATE TABLE app.m (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE app.m1 PARTITION OF app.m DEFAULT; ALTER TABLE app.m REPLICA IDENTITY FULL",
-		want: want{onPub, "app.m1", Warning, "is not that of its root app.m (full)", "ALTER TABLE app.m1 REPLICA IDENTITY FULL;"}, mend: true},
+	{
+		name: "leaf without the root's identity (CB-026)", pub: "CREATE TABLE app.m (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE app.m1 PARTITION OF app.m DEFAULT; ALTER TABLE app.m REPLICA IDENTITY FULL",
+		want: want{onPub, "app.m1", Warning, "is not that of its root app.m (full)", "ALTER TABLE app.m1 REPLICA IDENTITY FULL;"}, mend: true,
+	},
 	{name: "identity not in the column list", pub: "CREATE PUBLICATION p FOR TABLE app.t (v)", edit: publications("p"), want: want{onPub, "app.t", Error, "column id is part of its replica identity", "column list"}},
-	{name: "generated column in a full identity on 18 (CB-058)", version: 18, pub: "CREATE TABLE app.g (id int, s int GENERATED ALWAYS AS (id*2) STORED); ALTER TABLE app.g REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE app.g",
-		edit: publications("p"), want: want{onPub, "app.g", Error, "generated column s", "publish_generated_columns = stored"}},
+	{
+		name: "generated column in a full identity on 18 (CB-058)", version: 18, pub: "CREATE TABLE app.g (id int, s int GENERATED ALWAYS AS (id*2) STORED); ALTER TABLE app.g REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE app.g",
+		edit: publications("p"), want: want{onPub, "app.g", Error, "generated column s", "publish_generated_columns = stored"},
+	},
 
 	// Slots.
 	{name: "slot of another plugin", pub: "-- super\nSELECT pg_create_logical_replication_slot('pf_$r', 'test_decoding')", want: want{onPub, "slot pf_$r", Error, "test_decoding", "pg_drop_replication_slot"}},
@@ -252,6 +263,7 @@ func loop(f *fixture) {
 func TestCheck_FindsEveryFault(t *testing.T) {
 	for _, ft := range faults {
 		t.Run(ft.name, func(t *testing.T) {
+			t.Parallel()
 			var opts []pgtest.Option
 			if ft.version != 0 {
 				opts = append(opts, pgtest.WithVersion(ft.version))

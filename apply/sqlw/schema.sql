@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS walferry.subscription_table (
 	state text NOT NULL,
 	copy_lsn pg_lsn,
 	relation_oid oid,
+	removed_lsn pg_lsn,
 	rows bigint,
 	PRIMARY KEY (subscription, schema_name, table_name)
 );
