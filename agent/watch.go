@@ -103,6 +103,13 @@ func lookAtQueue(ctx context.Context, open func(context.Context) (*queue.Queue, 
 		} else {
 			logger.Warn("durability of the queue is not known", "acknowledgement", d.Text)
 		}
+		strangers, err := q.Foreign(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range strangers {
+			logger.Warn("the queue's account holds what walferry did not make: give walferry an account of its own", "found", s)
+		}
 	}
 	info, err := q.Info(ctx)
 	if err != nil {

@@ -24,7 +24,7 @@ func newLogger(c config.Log, w io.Writer) *slog.Logger {
 	if c.Format == "json" || c.Format == "auto" && !terminal {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 	}
-	return slog.New(tint.NewHandler(w, &tint.Options{
+	return slog.New(tint.NewTextHandler(w, &tint.Options{
 		Level:      level,
 		TimeFormat: time.TimeOnly,
 		NoColor:    !terminal || os.Getenv("NO_COLOR") != "",

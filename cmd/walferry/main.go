@@ -72,6 +72,7 @@ NATS JetStream queue, into any number of PostgreSQL subscribers.
 		a.statusCommand(),
 		a.checkCommand(),
 		a.skipCommand(),
+		a.replcmdsCommand(),
 		a.dropCommand(),
 		a.configCommand(),
 		a.versionCommand(),
