@@ -38,7 +38,7 @@ func startPostgres(t *testing.T, args ...string) string {
 	ctr, err := postgres.Run(ctx, image,
 		postgres.WithDatabase("app"),
 		postgres.WithUsername("owner"),
-		postgres.WithPassword("not a secret"),
+		postgres.WithPassword("not-a-secret"),
 		postgres.BasicWaitStrategies(),
 		testcontainers.WithCmdArgs(args...),
 	)

@@ -32,9 +32,10 @@ postgres() {
 	fi
 	base=walferry-rootfs:postgres-$major
 	layer_from "$src" | docker import - "$base" >/dev/null
+	# The old builder works with the images of the daemon alone; its advice is not needed.
 	DOCKER_BUILDKIT=0 docker build -q -t "$tag" --label "walferry.recipe=$(recipe)" -f "$here/postgres.Dockerfile" \
 		--build-arg BASE="$base" --build-arg MAJOR="$major" --build-arg DATA="$data" \
-		--build-arg VOLUME_PATH="$volume" "$here" >/dev/null
+		--build-arg VOLUME_PATH="$volume" "$here" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 	docker image rm "$base" >/dev/null
 }
 
