@@ -42,7 +42,7 @@ func newFixture(t *testing.T, opts ...pgtest.Option) *fixture {
 		pgtest.Exec(t, url, "CREATE SCHEMA app AUTHORIZATION "+f.role+"; GRANT CREATE ON DATABASE "+db+" TO "+f.role)
 		// A database's own objects keep the role from being dropped.
 		t.Cleanup(func() {
-			pgtest.Exec(t, url, "SET default_transaction_read_only = off; DROP OWNED BY "+f.role+" CASCADE")
+			pgtest.Exec(t, url, "SET transaction_read_only = off; DROP OWNED BY "+f.role+" CASCADE")
 		})
 	}
 	if c.Version() >= 15 {

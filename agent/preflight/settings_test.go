@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/internal/pgtest"
@@ -83,7 +84,7 @@ func TestCheck_SlotInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Frontend().SendQuery(startReplication(slot))
+		c.Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION SLOT " + slot + " LOGICAL 0/0 (proto_version '1', publication_names 'other')"})
 		if err := c.Frontend().Flush(); err != nil {
 			t.Fatal(err)
 		}
