@@ -4,8 +4,6 @@ package monitor
 type copyState struct {
 	total  int
 	done   int
-	rows   int64 // of finished tables
-	bytes  int64
 	tables map[string]copyTable // in progress or finished
 }
 

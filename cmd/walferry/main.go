@@ -75,6 +75,7 @@ NATS JetStream queue, into any number of PostgreSQL subscribers.
 		a.replcmdsCommand(),
 		a.dropCommand(),
 		a.configCommand(),
+		newDemoCommand(),
 		a.versionCommand(),
 	)
 	return root

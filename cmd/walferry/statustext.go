@@ -105,7 +105,8 @@ func errorCard(b *bytes.Buffer, s *monitor.SubscriptionStatus, now time.Time, fl
 		}
 		field(b, "attempts", text)
 	}
-	field(b, "remedy", e.Remedy)
+	// Agents do not know which file they were started with.
+	field(b, "remedy", strings.ReplaceAll(e.Remedy, "walferry skip --", "walferry skip"+flag+" --"))
 	if e.CommitLSN != "" && !strings.Contains(e.Remedy, "walferry skip") {
 		field(b, "or", fmt.Sprintf("walferry skip%s --subscription %s --lsn %s   (leaves out the whole transaction and records its rows)", flag, s.Name, e.CommitLSN))
 	}

@@ -88,6 +88,16 @@ func TestWriteStatus_NothingRuns(t *testing.T) {
 	}
 }
 
+func TestErrorCard_CommandsNameTheConfiguration(t *testing.T) {
+	var b bytes.Buffer
+	errorCard(&b, &monitor.SubscriptionStatus{Name: "s", Error: &monitor.ErrorCard{
+		CommitLSN: "0/1", Remedy: "mend it; or: walferry skip --subscription s --lsn 0/1",
+	}}, time.Now(), " -c w.yaml")
+	if got := strings.Count(b.String(), "walferry skip -c w.yaml --subscription s --lsn 0/1"); got != 1 {
+		t.Errorf("want the command once:\n%s", b.String())
+	}
+}
+
 type hinted struct{ error }
 
 func (hinted) Hint() string { return "do this" }
