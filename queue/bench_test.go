@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/internal/natstest"
@@ -93,5 +94,41 @@ func BenchmarkAppend(b *testing.B) { sizes(b, benchAppend) }
 func BenchmarkRead(b *testing.B) {
 	sizes(b, func(b *testing.B, nc *nats.Conn, size int) {
 		benchRead(b, nc, size, min(20000, 256<<20/size))
+	})
+}
+
+// BenchmarkReadOrderedConsumer is the client library's own reader of the same
+// stream, without any verification, for comparison.
+func BenchmarkReadOrderedConsumer(b *testing.B) {
+	sizes(b, func(b *testing.B, nc *nats.Conn, size int) {
+		q := newQueue(b, nc, queue.Options{})
+		n := min(20000, 256<<20/size)
+		store(b, q, benchBatches(newGen(), size, n)...)
+		ctx := context.Background()
+		s := rawStream(b, nc)
+		b.SetBytes(int64(size))
+		b.ReportAllocs()
+		var it jetstream.MessagesContext
+		left := 0
+		for b.Loop() {
+			if left == 0 {
+				if it != nil {
+					it.Stop()
+				}
+				c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if it, err = c.Messages(jetstream.PullMaxBytes(8 << 20)); err != nil {
+					b.Fatal(err)
+				}
+				left = n
+			}
+			if _, err := it.Next(); err != nil {
+				b.Fatal(err)
+			}
+			left--
+		}
+		it.Stop()
 	})
 }

@@ -194,10 +194,11 @@ func TestAppender_FullQueueRefusesAndRecoversAfterTrim(t *testing.T) {
 	a := appender(t, q, queue.AppenderOptions{})
 	ctx := ctxFor(t, 20*time.Second)
 	var bs []batch
-	var err error
 	for range 30 {
-		b := g.packed(1)
-		bs = append(bs, b)
+		bs = append(bs, g.packed(1))
+	}
+	var err error
+	for _, b := range bs {
 		if err = a.Append(ctx, &b.h, b.body); err != nil {
 			break
 		}
