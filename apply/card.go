@@ -153,12 +153,9 @@ func (e *engine) explain(err error) *ErrorCard {
 func failedStep(err error) *sqlw.Step {
 	var se *sqlw.StepError
 	var ce *sqlw.CountError
-	var de *DuplicateError
 	switch {
 	case errors.As(err, &se):
 		return &se.Step
-	case errors.As(err, &de):
-		return &de.Step
 	case errors.As(err, &ce):
 		return &ce.Step
 	}
@@ -186,6 +183,10 @@ func (e *engine) explainStep(c *ErrorCard, st *sqlw.Step, err error) {
 		if errors.As(err, &ce) {
 			c.Message = fmt.Sprintf("%d rows instead of one were affected", ce.Rows)
 		}
+	}
+	if st.Kind == sqlw.KindCheck {
+		c.SQLState, c.Constraint = "23505", st.Target.DeferredName(st.Stmt)
+		c.Message = fmt.Sprintf("rows violate the deferrable constraint %q", c.Constraint)
 	}
 	if m := portalParameter.FindStringSubmatch(c.Context); m != nil && st.Stmt != nil {
 		if n, err := strconv.Atoi(m[1]); err == nil && n >= 1 && n <= len(st.Stmt.Params) {

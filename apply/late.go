@@ -1,8 +1,6 @@
 package apply
 
 import (
-	"fmt"
-
 	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 )
@@ -65,17 +63,6 @@ func (l *lateChecks) add(t *sqlw.Target, row []change.Value, step sqlw.Step) {
 	}
 }
 
-// A DuplicateError says that a deferrable constraint does not hold at the end
-// of a transaction.
-type DuplicateError struct {
-	Step       sqlw.Step
-	Constraint string
-}
-
-func (e *DuplicateError) Error() string {
-	return fmt.Sprintf("rows violate the deferrable constraint %q of table %s", e.Constraint, e.Step.Target.Table)
-}
-
 // checkDeferred queues the checks of all rows since the last commit. The
 // answers must be read before the commit.
 func (e *engine) checkDeferred() error {
@@ -97,7 +84,7 @@ func (e *engine) checkDeferred() error {
 	return nil
 }
 
-// late remembers a row whose table has deferrable constraints.
+// remember keeps a row whose table has deferrable constraints.
 func (e *engine) remember(t *sqlw.Target, row []change.Value, step sqlw.Step) error {
 	if t.Deferred() == 0 {
 		return nil

@@ -11,6 +11,7 @@ type plan struct {
 	swap    map[tableName]bool // its targets to which sqlw.Swap is applied
 	rows    bool               // each of its rows has a savepoint
 	tries   int                // times it was reported
+	card    *ErrorCard         // of the attempt without swap
 }
 
 // alone reports whether a transaction is committed by itself.
@@ -33,7 +34,7 @@ func (p *plan) narrow(commit change.LSN) bool {
 func (p *plan) blame(commit change.LSN) {
 	if p.culprit != commit {
 		p.culprit, p.tries, p.rows = commit, 0, false
-		p.swap = nil
+		p.swap, p.card = nil, nil
 	}
 }
 
@@ -51,4 +52,4 @@ func (p *plan) passed(pos change.LSN) {
 
 // again begins a new round after a report: what helped before is tried anew,
 // from the simplest on.
-func (p *plan) again() { p.rows, p.swap = false, nil }
+func (p *plan) again() { p.rows, p.swap, p.card = false, nil, nil }

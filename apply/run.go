@@ -281,6 +281,9 @@ func (r *runner) afterFailure(ctx context.Context, e *engine, err error) error {
 	if r.escalate(e, err, card) {
 		return nil
 	}
+	if first := r.plan.card; first != nil && card.Key == "" {
+		card = first // the row by row attempt knows the row
+	}
 	r.plan.tries++
 	r.plan.again()
 	card.Attempts = r.plan.tries
@@ -315,6 +318,9 @@ func (r *runner) escalate(e *engine, err error, card *ErrorCard) bool {
 	if card.Class == ClassInsertConflict && !p.rows && st.Op != 'T' && st.Target.CanSwap() {
 		name := targetName(st.Target)
 		if !p.swap[name] {
+			if p.card == nil {
+				p.card = card
+			}
 			if p.swap == nil {
 				p.swap = map[tableName]bool{}
 			}

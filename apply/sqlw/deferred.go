@@ -65,5 +65,12 @@ func (g *Target) DeferredCheck(i int, row []change.Value) (st *Stmt, cols []int,
 	return k.check, k.cols, true
 }
 
-// DeferredName is the name of the i-th constraint.
-func (g *Target) DeferredName(i int) string { return g.deferred[i].name }
+// DeferredName is the name of the constraint that a check belongs to.
+func (g *Target) DeferredName(check *Stmt) string {
+	for _, k := range g.deferred {
+		if k.check == check {
+			return k.name
+		}
+	}
+	return ""
+}
