@@ -158,6 +158,9 @@ func (e *engine) deliver(d *queue.Delivery) error {
 			return err
 		}
 	}
+	if h.Chunked && h.Chunk > 0 && !e.tx.open && h.First < e.grp.end {
+		return nil // the rest of a transaction that is applied; its beginning is gone from the queue
+	}
 	if h.Chunked && h.Chunk == 0 && !e.tx.open {
 		if err := e.commitGroup(); err != nil {
 			return err

@@ -36,7 +36,6 @@ type session struct {
 	spool  *spool // nil without streaming
 	server server
 	target change.LSN // Once: done when this is durable
-	total  uint64     // transactions in the queue since the stream was made
 
 	walEnd    change.LSN // highest position the server has named
 	keepalive change.LSN // of the last keepalive, if nothing came after it
@@ -131,7 +130,6 @@ func (s *session) open(ctx context.Context) (err error) {
 	if s.app, err = o.Queue.NewAppender(ctx, tail); err != nil {
 		return fmt.Errorf("open queue: %w", err)
 	}
-	s.total = tail.Header.Total
 	if err := s.begin(st); err != nil {
 		return err
 	}
@@ -280,11 +278,9 @@ func (s *session) command(at change.LSN) string {
 // append hands a batch to the queue.
 func (s *session) append(ctx context.Context, h *change.BatchHeader, body []byte) error {
 	began := time.Now()
-	h.Total = s.total + uint64(h.Txns)
 	if err := s.app.Append(ctx, h, body); err != nil {
 		return fmt.Errorf("append to queue: %w", err)
 	}
-	s.total = h.Total
 	s.now = time.Now()
 	s.sent = s.now
 	if s.now.Sub(began) > tick {
