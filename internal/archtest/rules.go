@@ -48,7 +48,7 @@ var places = []struct {
 }{
 	{
 		prefixes: []string{"github.com/jackc/"},
-		allowed:  []string{"source", "apply", "merge", "agent", "cmd", "internal/pgconnect", "internal/pgtest", "integration"},
+		allowed:  []string{"source", "apply", "merge", "agent", "cmd", "internal/pgconnect", "internal/demo", "internal/pgtest", "integration"},
 		except:   []string{"source/pgoutput"},
 		why:      "PostgreSQL is spoken by the agents; what lies below works on bytes and values",
 	},
