@@ -1,13 +1,15 @@
 package agent
 
 import (
+	"context"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/walferry/walferry/apply"
-	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/monitor"
+	"github.com/walferry/walferry/queue"
 )
 
 func policies(s *config.Subscription) apply.Policies {
@@ -24,7 +26,7 @@ func group(s *config.Subscription) apply.Group {
 }
 
 // applyEvents hands what the distribution agent reports to the monitor.
-func (w applierWatch) applyEvents() apply.Events {
+func (w applierWatch) applyEvents(batches *atomic.Int64) apply.Events {
 	s := w.target()
 	return apply.Events{
 		OnState: func(state string) {
@@ -37,12 +39,11 @@ func (w applierWatch) applyEvents() apply.Events {
 		},
 		OnCommit: func(c apply.Commit) {
 			s.Applied(monitor.Applied{
-				Position: c.Position, Transactions: c.Txns,
+				Position: c.Position, Sequence: c.Sequence, Transactions: c.Txns, Batches: int(batches.Swap(0)),
 				Operations: monitor.Operations{Inserts: c.Inserts, Updates: c.Updates, Deletes: c.Deletes, Truncates: c.Truncates},
 			})
 		},
-		OnFlushed: func(change.LSN) {},
-		OnError:   func(c *apply.ErrorCard) { s.SetError(applyCard(c), c.NextRetry) },
+		OnError: func(c *apply.ErrorCard) { s.SetError(applyCard(c), c.NextRetry) },
 		OnException: func(string, string, apply.Policy) {
 			s.Applied(monitor.Applied{Operations: monitor.Operations{Skipped: 1}})
 		},
@@ -60,4 +61,24 @@ func applyCard(c *apply.ErrorCard) *monitor.ErrorCard {
 		m.XID = monitor.Text(strconv.FormatUint(uint64(c.XID), 10))
 	}
 	return m
+}
+
+// watchedReader tells the monitor what is read from the queue.
+type watchedReader struct {
+	apply.Reader
+	target  *monitor.Subscription
+	batches *atomic.Int64 // read since the last commit
+}
+
+func (r *watchedReader) Next(ctx context.Context) (*queue.Delivery, error) {
+	d, err := r.Reader.Next(ctx)
+	if d != nil {
+		h := &d.Header
+		r.batches.Add(1)
+		r.target.Fetched(h.End, h.Txns, h.CommitTime)
+		if h.Open {
+			r.target.Working()
+		}
+	}
+	return d, err
 }

@@ -41,6 +41,7 @@ func openBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*
 		StoreDir:   filepath.Join(cfg.DataDir, "queue"),
 		MaxPayload: embeddedPayload,
 		Listen:     cfg.Queue.Listen,
+		Token:      cfg.Queue.Token,
 		Logger:     logger,
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/internal/pgconnect"
 	"github.com/walferry/walferry/queue"
 	"github.com/walferry/walferry/source"
 )
@@ -60,6 +62,11 @@ func (w *publisherWorker) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.pub.Failover == config.FailoverOn {
+		if err := w.checkFailover(ctx); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o := source.Options{
@@ -90,6 +97,19 @@ func (w *publisherWorker) attempt(ctx context.Context) error {
 		o.ConfirmApplied = applied.floor
 	}
 	return source.Run(ctx, o)
+}
+
+// checkFailover refuses failover: on where slots cannot be synchronised.
+func (w *publisherWorker) checkFailover(ctx context.Context) error {
+	conn, err := connect(ctx, w.pub.URL, "agent")
+	if err != nil {
+		return fmt.Errorf("connect to the publisher: %w", err)
+	}
+	defer closeConn(conn)
+	if v := conn.ParameterStatus("server_version"); pgconnect.ServerVersion(v) < 170000 {
+		return fmt.Errorf("failover: on needs PostgreSQL 17 or newer, the publisher is %s: use failover: auto", v)
+	}
+	return nil
 }
 
 // appliedFloor follows what all registered subscriptions have flushed, for

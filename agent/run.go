@@ -126,12 +126,18 @@ func startAppliers(ctx context.Context, cfg *config.Config, b *broker, o Options
 	if o.Roles&RoleApplier == 0 {
 		return &wg
 	}
+	if o.Roles&RoleReader == 0 { // nobody else in this process looks at the queues
+		for i := range cfg.Publishers {
+			p := &cfg.Publishers[i]
+			wg.Go(func() { watchQueue(ctx, opener(b, p.Name), p, o.State, o.Logger.With("publisher", p.Name)) })
+		}
+	}
 	for i := range cfg.Subscriptions {
 		s := &cfg.Subscriptions[i]
 		w := &subscriptionWorker{
 			pub: cfg.PublisherByName(s.Publisher), sub: s, open: opener(b, s.Publisher),
 			watch:  applierWatch{state: o.State, sub: s},
-			logger: o.Logger.With("subscription", s.Name),
+			logger: o.Logger.With("subscription", s.Name), plain: o.Logger,
 		}
 		wg.Go(func() { _ = w.run(ctx) })
 	}

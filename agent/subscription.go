@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -35,7 +36,8 @@ type subscriptionWorker struct {
 	sub    *config.Subscription
 	open   func(ctx context.Context) (*queue.Queue, error)
 	watch  applierWatch
-	logger *slog.Logger
+	logger *slog.Logger // names the subscription
+	plain  *slog.Logger // for packages that name it themselves
 }
 
 // run returns when ctx ends.
@@ -96,6 +98,7 @@ func (w *subscriptionWorker) attempt(ctx context.Context) error {
 		}
 		w.logger.Info("subscription starts", "position", pos)
 	}
+	w.watch.target().SetPosition(pos)
 	return w.apply(ctx, l, q)
 }
 
@@ -207,7 +210,7 @@ func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snaps
 		Tables:       tables,
 		CreateSchema: w.sub.Schema == config.SchemaCreate,
 		Events:       w.watch.copyEvents(),
-		Logger:       w.logger,
+		Logger:       w.plain,
 	})
 	return err
 }
@@ -273,6 +276,7 @@ func (w *subscriptionWorker) apply(ctx context.Context, l *ledger, q *queue.Queu
 	defer func() { <-polled }()
 	defer cancel(nil)
 
+	batches := new(atomic.Int64)
 	onUnknown := apply.Copy
 	if w.sub.Initial == config.InitialNone {
 		onUnknown = apply.Apply
@@ -282,7 +286,11 @@ func (w *subscriptionWorker) apply(ctx context.Context, l *ledger, q *queue.Queu
 		Publisher:    w.pub.Name,
 		Conn:         w.sub.URL,
 		OpenReader: func(ctx context.Context, from change.LSN) (apply.Reader, error) {
-			return q.NewReader(ctx, from)
+			r, err := q.NewReader(ctx, from)
+			if err != nil {
+				return nil, err
+			}
+			return &watchedReader{Reader: r, target: w.watch.target(), batches: batches}, nil
 		},
 		Map:             func(schema, table string) (string, string, bool) { return mapTable(w.sub, schema, table) },
 		OnUnknown:       onUnknown,
@@ -292,8 +300,8 @@ func (w *subscriptionWorker) apply(ctx context.Context, l *ledger, q *queue.Queu
 		Report: func(ctx context.Context, flushed change.LSN, seq uint64) error {
 			return q.Report(ctx, w.sub.Name, flushed, seq)
 		},
-		Events: w.watch.applyEvents(),
-		Logger: w.logger,
+		Events: w.watch.applyEvents(batches),
+		Logger: w.plain,
 	})
 	if errors.Is(context.Cause(ctx), errTablesChanged) {
 		return errTablesChanged

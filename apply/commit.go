@@ -120,7 +120,7 @@ func (e *engine) committed() {
 	e.flush.add(g.end, g.seq)
 	e.reportFlushed()
 	if f := e.o.Events.OnCommit; f != nil {
-		f(Commit{Position: g.end, Txns: g.txns, Inserts: g.ops[0], Updates: g.ops[1], Deletes: g.ops[2], Truncates: g.ops[3],
+		f(Commit{Position: g.end, Sequence: g.seq, Txns: g.txns, Inserts: g.ops[0], Updates: g.ops[1], Deletes: g.ops[2], Truncates: g.ops[3],
 			Bytes: int64(g.bytes), CommitTime: g.time, Took: time.Since(g.start)})
 	}
 	e.journal.reset()

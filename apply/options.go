@@ -131,6 +131,7 @@ type Events struct {
 // A Commit describes one commit on the subscriber.
 type Commit struct {
 	Position   change.LSN // end LSN of the last transaction
+	Sequence   uint64     // of the last batch that is applied as a whole
 	Txns       int
 	Inserts    int64
 	Updates    int64

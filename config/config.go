@@ -26,6 +26,7 @@ type Queue struct {
 	Replicas    int
 	Retention   Duration // delivered batches are kept so long
 	Listen      string   // address of the embedded server for other processes; empty: none
+	Token       string   // what they must present; needed on addresses other than loopback
 }
 
 // Embedded says that the queue runs inside walferry.

@@ -73,7 +73,16 @@ func (q *Queue) yaml() yaml.MapSlice {
 		{Key: "replicas", Value: q.Replicas},
 		{Key: "retention", Value: q.Retention.String()},
 		{Key: "listen", Value: literal(q.Listen)},
+		{Key: "token", Value: hide(q.Token)},
 	})
+}
+
+// hide shows that a secret is there.
+func hide(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	return hidden
 }
 
 func (p *Publisher) yaml() yaml.MapSlice {

@@ -37,6 +37,7 @@ func (q *Queue) decode(v value) {
 		"replicas":    integer(&q.Replicas, 1, 5),
 		"retention":   duration(&q.Retention, 0, yearLimit),
 		"listen":      text(&q.Listen),
+		"token":       secret(&q.Token),
 	})
 }
 

@@ -84,6 +84,13 @@ func (k *checker) general() {
 		k.natsURL(c.Queue.URL)
 	}
 	k.address("queue.listen", c.Queue.Listen)
+	if c.Queue.Listen != "" && c.Queue.Token == "" && !loopback(c.Queue.Listen) {
+		k.bad("queue.token", "set it here, and give the other processes queue.url: nats://TOKEN@host:port",
+			"an address that other machines reach needs a token")
+	}
+	if c.Queue.Token != "" && c.Queue.Listen == "" {
+		k.bad("queue.token", "put it into queue.url: nats://TOKEN@host:port", "a token goes with queue.listen")
+	}
 	k.address("monitor.listen", c.Monitor.Listen)
 }
 
@@ -99,6 +106,16 @@ func (k *checker) natsURL(list string) {
 			k.bad("queue.url", "as nats://host:4222", "a server has no name")
 		}
 	}
+}
+
+// loopback says whether only this machine reaches the address.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return true // reported as no address
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (k *checker) address(path, addr string) {
