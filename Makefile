@@ -8,6 +8,8 @@ MODE     ?=
 ARGS     ?=
 FUZZTIME ?= 10m
 COUNT    ?= 5
+SEED     ?= 0
+ROUNDS   ?= 100
 BENCH    ?= .
 
 # Packages with their own, longer targets.
@@ -63,6 +65,10 @@ fuzz: ## every fuzz target for FUZZTIME=10m
 			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+.PHONY: soak
+soak: ## kill every part at random under load: SEED= replays, ROUNDS=100 faults
+	$(GO) test ./integration/soak -run Soak -v -timeout 6h -seed $(SEED) -rounds $(ROUNDS)
 
 .PHONY: bench
 bench: ## Go benchmarks COUNT=5 times, as benchstat reads them; BENCH= chooses
