@@ -76,11 +76,14 @@ func (v *View) Close() {
 }
 
 func (v *View) line(format string, args ...any) {
-	w := v.out
+	text := fmt.Sprintf("copy: "+format+"\n", args...)
 	if v.bars != nil {
-		w = v.bars // above the bars
+		if _, err := io.WriteString(v.bars, text); err == nil { // above the bars
+			return
+		}
+		// All bars have ended.
 	}
-	_, _ = fmt.Fprintf(w, "copy: "+format+"\n", args...) // a lost line of a display is no error
+	_, _ = io.WriteString(v.out, text) // a lost line of a display is no error
 }
 
 func (v *View) waiting(w snapshot.Wait) {
@@ -140,11 +143,14 @@ func (v *View) finished(r snapshot.TableResult, err error) {
 	done := v.done
 	v.mu.Unlock()
 	if t != nil && t.bar != nil {
-		if err == nil {
-			t.bar.SetTotal(max(r.Rows, 1), true)
-		} else {
-			t.bar.Abort(false)
-		}
+		// After the line, which is shown when a bar is drawn the next time.
+		defer func() {
+			if err == nil {
+				t.bar.SetTotal(max(r.Rows, 1), true)
+			} else {
+				t.bar.Abort(false)
+			}
+		}()
 	}
 	switch {
 	case err != nil:
