@@ -100,6 +100,10 @@ func (f *ferry) start() error {
 	if err != nil {
 		return fmt.Errorf("open walferry's log: %w", err)
 	}
+	before, err := log.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("look at walferry's log: %w", err), log.Close())
+	}
 	cmd := exec.Command(f.binary, "run", "-c", f.config())
 	cmd.Env, cmd.Dir = psqlEnv(), f.dir
 	cmd.Stdout, cmd.Stderr = log, log
@@ -120,7 +124,30 @@ func (f *ferry) start() error {
 		return fmt.Errorf("start walferry: %w", err)
 	}
 	f.cmd, f.done = cmd, done
-	return nil
+	return f.waitLog(before.Size())
+}
+
+// startLimit is how long walferry may take to write its first line.
+const startLimit = 30 * time.Second
+
+// waitLog waits until the log has grown: before, walferry may not have come to
+// where it handles signals.
+func (f *ferry) waitLog(size int64) error {
+	for deadline := time.Now().Add(startLimit); ; time.Sleep(10 * time.Millisecond) {
+		fi, err := os.Stat(f.logPath())
+		if err != nil {
+			return fmt.Errorf("look at walferry's log: %w", err)
+		}
+		if fi.Size() > size {
+			return nil
+		}
+		if err := f.alive(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("walferry has logged nothing in %s", startLimit)
+		}
+	}
 }
 
 // stop ends walferry by SIGTERM and wants the exit code 0 in time.
@@ -147,7 +174,7 @@ func (f *ferry) stop() error {
 	}
 	f.cmd = nil
 	if code := cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("walferry stopped with exit code %d: %s", code, f.logTail(1))
+		return fmt.Errorf("walferry stopped with %s: %s", cmd.ProcessState, f.logTail(1))
 	}
 	return nil
 }
