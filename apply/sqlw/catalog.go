@@ -44,11 +44,23 @@ type Column struct {
 	Name      string     `json:"name"`
 	Type      change.OID `json:"type"`
 	Base      change.OID `json:"base"` // Type, or what the domain is over
+	Cast      string     `json:"cast"` // SQL name of Base, for domains
 	NotNull   bool       `json:"not_null"`
 	Default   bool       `json:"default"`
 	Generated string     `json:"generated"` // "", "s", "v"
 	Identity  string     `json:"identity"`  // "", "a" always, "d" by default
 	Collation change.OID `json:"collation"`
+}
+
+// operand is the column in a comparison. A domain is cast to what it is over:
+// operators of polymorphic types (enums, arrays, ranges) do not take domains. Indexes
+// are used all the same.
+func (c *Column) operand(alias string) string {
+	s := alias + QuoteIdent(c.Name)
+	if c.Cast != "" {
+		s += "::" + c.Cast
+	}
+	return s
 }
 
 // An Index of a subscriber's table.

@@ -38,7 +38,7 @@ func (g *Target) findDeferred() {
 				break
 			}
 			k.cols = append(k.cols, r)
-			cond = append(cond, "t."+QuoteIdent(g.columns[r].Name)+" "+Operator{ic.Schema, ic.Op}.SQL()+" "+b.param(Param{Col: r, Type: g.columns[r].Base}))
+			cond = append(cond, g.columns[r].operand("t.")+" "+Operator{ic.Schema, ic.Op}.SQL()+" "+b.param(Param{Col: r, Type: g.columns[r].Base}))
 		}
 		if cond == nil {
 			continue

@@ -33,7 +33,7 @@ func (g *Target) replaceSQL(b *builder, w *where, row []change.Value, moved []in
 	t := g.Table.only()
 	var eq []string
 	for _, c := range moved {
-		eq = append(eq, "t."+QuoteIdent(g.columns[c].Name)+" OPERATOR(pg_catalog.=) "+b.param(Param{Col: c, Type: g.columns[c].Base}))
+		eq = append(eq, g.columns[c].operand("t.")+" OPERATOR(pg_catalog.=) "+b.param(Param{Col: c, Type: g.columns[c].Base}))
 	}
 	kept := "(" + strings.Join(eq, " AND ") + ")"
 	with, from, match := "", "", b.match(w, "t.")

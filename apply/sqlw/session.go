@@ -26,8 +26,10 @@ const (
 	slowWrite = 15 * time.Millisecond
 	// goodbye bounds the polite end of a connection.
 	goodbye = 2 * time.Second
-	// maxStatements bounds the prepared statements of a session.
-	maxStatements = 1000
+	// maxStatements and maxStatementBytes (of SQL text) bound the prepared
+	// statements of a session; the server's plans are some ten times as large.
+	maxStatements     = 1000
+	maxStatementBytes = 4 << 20
 )
 
 // A Session is a connection to a subscriber. Its methods are for one goroutine.
@@ -52,7 +54,9 @@ type Session struct {
 	gen   int // statements of older generations are gone
 	stmts []*Stmt
 	clock int
-	names int
+
+	stmtBytes int
+	names     int
 
 	onRow func(values [][]byte) // of KindControl steps
 

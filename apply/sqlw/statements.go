@@ -48,7 +48,7 @@ func (b *builder) equals(col int, op Operator, old bool, alias string) string {
 	if op.Name == "" {
 		return name + `::pg_catalog.text OPERATOR(pg_catalog.=) ` + b.param(Param{Old: old, Col: col, Type: textType}) + ` COLLATE "pg_catalog"."C"`
 	}
-	return name + " " + op.SQL() + " " + b.param(Param{Old: old, Col: col, Type: c.Base})
+	return c.operand(alias) + " " + op.SQL() + " " + b.param(Param{Old: old, Col: col, Type: c.Base})
 }
 
 // match is the condition that finds the old row. nulls says which of the
@@ -101,15 +101,20 @@ func (g *Target) locate(kind byte, old, row []change.Value) (where, error) {
 	if kind == 0 {
 		return w, fmt.Errorf("table %s: update without the old row", g.Table)
 	}
-	for _, c := range g.key {
-		if k := old[c].Kind; k == change.Null || k == change.Unchanged {
-			return g.wholeRow(w), nil
-		}
-	}
-	if g.key == nil {
+	if !g.keyed(old) {
 		return g.wholeRow(w), nil
 	}
 	return w, nil
+}
+
+// keyed reports whether a whole old row has a key to find it by.
+func (g *Target) keyed(old []change.Value) bool {
+	for _, c := range g.key {
+		if k := old[c].Kind; k == change.Null || k == change.Unchanged {
+			return false
+		}
+	}
+	return g.key != nil
 }
 
 func (g *Target) wholeRow(w where) where {
@@ -191,7 +196,7 @@ func (g *Target) shape(op, kind byte, old, row []change.Value) {
 			s = append(s, 'u', byte(i), byte(i>>8))
 		}
 	}
-	if g.full {
+	if g.full && !g.keyed(old) {
 		for i := range old {
 			if k := old[i].Kind; k == change.Null || k == change.Unchanged {
 				s = append(s, byte(k), byte(i), byte(i>>8))

@@ -34,9 +34,10 @@ func (s *Session) prepare(st *Stmt) {
 	if st.owner == s && st.gen == s.gen && st.name != "" {
 		return
 	}
-	if len(s.stmts) >= maxStatements {
+	for len(s.stmts) > 0 && (len(s.stmts) >= maxStatements || s.stmtBytes+len(st.SQL) > maxStatementBytes) {
 		s.evict()
 	}
+	s.stmtBytes += len(st.SQL)
 	s.names++
 	st.owner, st.gen, st.name = s, s.gen, "w"+strconv.Itoa(s.names)
 	s.stmts = append(s.stmts, st)
@@ -74,6 +75,7 @@ func (s *Session) evict() {
 		s.out = append(s.out, 0)
 		s.end(start)
 		st.name = ""
+		s.stmtBytes -= len(st.SQL)
 		last := len(s.stmts) - 1
 		s.stmts[s.clock] = s.stmts[last]
 		s.stmts[last] = nil
@@ -95,7 +97,7 @@ func (s *Session) forgetNames() {
 	s.gen++
 	clear(s.stmts)
 	s.stmts = s.stmts[:0]
-	s.clock = 0
+	s.clock, s.stmtBytes = 0, 0
 }
 
 // begin starts a message; end fills in its length.
