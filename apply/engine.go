@@ -254,14 +254,14 @@ func (e *engine) message(msg []byte) error {
 
 // begin starts a transaction of the publisher.
 func (e *engine) begin(m *pgoutput.Message) error {
-	e.tx = transaction{open: true, commit: m.LSN, xid: m.XID, time: m.Time, old: m.LSN < e.grp.end}
-	if e.tx.old {
-		return nil
+	tx := transaction{open: true, commit: m.LSN, xid: m.XID, time: m.Time, old: m.LSN < e.grp.end}
+	tx.skipped = !tx.old && e.skip != 0 && m.LSN == e.skip
+	if !tx.old && (e.plan.alone(m.LSN) || tx.skipped) {
+		if err := e.commitGroup(); err != nil { // what came before
+			return err
+		}
 	}
-	e.tx.skipped = e.skip != 0 && m.LSN == e.skip
-	if e.tx.skipped || e.plan.alone(m.LSN) {
-		return e.commitGroup()
-	}
+	e.tx = tx
 	return nil
 }
 
