@@ -39,8 +39,10 @@ func newControls(subscription string) controls {
 			"SELECT 1 / count(*) FROM u", Types: []change.OID{typeText, typeLSN, typeLSN}, Want: 1},
 		mark: &sqlw.Stmt{SQL: "SELECT pg_replication_origin_xact_setup($1, $2)", Types: []change.OID{typeLSN, typeTime}, Want: 1},
 		lsn:  &sqlw.Stmt{SQL: "SELECT pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn()", Want: 1},
-		clearSkip: &sqlw.Stmt{SQL: "UPDATE walferry.subscription_state SET skip_lsn = NULL WHERE name = $1 AND skip_lsn = $2",
-			Types: []change.OID{typeText, typeLSN}, Want: -1},
+		clearSkip: &sqlw.Stmt{
+			SQL:   "UPDATE walferry.subscription_state SET skip_lsn = NULL WHERE name = $1 AND skip_lsn = $2",
+			Types: []change.OID{typeText, typeLSN}, Want: -1,
+		},
 		savepoint: &sqlw.Stmt{SQL: "SAVEPOINT walferry", Want: -1},
 		release:   &sqlw.Stmt{SQL: "RELEASE SAVEPOINT walferry", Want: -1},
 		record:    recordStmt(),
@@ -120,8 +122,10 @@ func (e *engine) committed() {
 	e.flush.add(g.end, g.seq)
 	e.reportFlushed()
 	if f := e.o.Events.OnCommit; f != nil {
-		f(Commit{Position: g.end, Sequence: g.seq, Txns: g.txns, Inserts: g.ops[0], Updates: g.ops[1], Deletes: g.ops[2], Truncates: g.ops[3],
-			Bytes: int64(g.bytes), CommitTime: g.time, Took: time.Since(g.start)})
+		f(Commit{
+			Position: g.end, Sequence: g.seq, Txns: g.txns, Inserts: g.ops[0], Updates: g.ops[1], Deletes: g.ops[2], Truncates: g.ops[3],
+			Bytes: int64(g.bytes), CommitTime: g.time, Took: time.Since(g.start),
+		})
 	}
 	e.journal.reset()
 	e.swaps, e.idle = nil, false

@@ -166,7 +166,6 @@ type batchWriter struct {
 	chunk int
 	count int // messages in this chunk
 	inTx  bool
-	begin []byte
 }
 
 func (w *batchWriter) need(oid change.OID) {

@@ -95,7 +95,8 @@ func TestApply_AlwaysIdentityTakesThePublishersValues(t *testing.T) { // CB-064
 func TestApply_OldRowWithUnknownColumnsFindsItsRowByKey(t *testing.T) { // CB-026
 	f := newFlow(t, "", "", "CREATE TABLE p (id int PRIMARY KEY, v text, w text)")
 	rel := &change.Relation{OID: 77, Schema: "public", Name: "p", Identity: change.IdentityFull, Columns: []change.Column{
-		{Name: "id", Type: 23, TypeMod: -1, Key: true}, {Name: "v", Type: 25, TypeMod: -1, Key: true}, {Name: "w", Type: 25, TypeMod: -1, Key: true}}}
+		{Name: "id", Type: 23, TypeMod: -1, Key: true}, {Name: "v", Type: 25, TypeMod: -1, Key: true}, {Name: "w", Type: 25, TypeMod: -1, Key: true},
+	}}
 	f.run()
 	at, lsn := time.Now(), f.end+100
 	f.add([][]byte{

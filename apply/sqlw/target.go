@@ -122,8 +122,10 @@ func (g *Target) identify() {
 		}
 	}
 	if len(g.key) == 0 {
-		g.identErr = &IdentityError{Table: g.Table, Reason: "the publisher sends no key for it",
-			Remedy: fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY ... on the publisher", DisplayName(g.Rel.Schema, g.Rel.Name))}
+		g.identErr = &IdentityError{
+			Table: g.Table, Reason: "the publisher sends no key for it",
+			Remedy: fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY ... on the publisher", DisplayName(g.Rel.Schema, g.Rel.Name)),
+		}
 		return
 	}
 	indexed := false
@@ -136,8 +138,10 @@ func (g *Target) identify() {
 		indexed = indexed || first
 	}
 	if !indexed {
-		g.identErr = &IdentityError{Table: g.Table, Reason: fmt.Sprintf("the subscriber has no index on its key (%s)", quoteList(names)),
-			Remedy: fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s) on the subscriber", g.Table, quoteList(names))}
+		g.identErr = &IdentityError{
+			Table: g.Table, Reason: fmt.Sprintf("the subscriber has no index on its key (%s)", quoteList(names)),
+			Remedy: fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s) on the subscriber", g.Table, quoteList(names)),
+		}
 	}
 }
 
