@@ -45,12 +45,11 @@ func newFixture(t *testing.T, opts ...pgtest.Option) *fixture {
 			pgtest.Exec(t, url, "SET transaction_read_only = off; DROP OWNED BY "+f.role+" CASCADE")
 		})
 	}
-	if c.Version() >= 15 {
-		pgtest.Exec(t, f.sub, "GRANT SET ON PARAMETER session_replication_role TO "+f.role)
-		t.Cleanup(func() {
-			pgtest.Exec(t, c.URL("postgres"), "REVOKE SET ON PARAMETER session_replication_role FROM "+f.role)
-		})
-	}
+	// The right on the parameter comes by way of one role: the server does not
+	// serialise changes of a parameter's rights, and these tests run in parallel.
+	pgtest.Exec(t, c.URL("postgres"), `SELECT pg_advisory_xact_lock(1); DO $$ BEGIN IF to_regrole('may_replicate') IS NULL THEN
+		CREATE ROLE may_replicate; GRANT SET ON PARAMETER session_replication_role TO may_replicate; END IF; END $$`)
+	pgtest.Exec(t, c.URL("postgres"), "GRANT may_replicate TO "+f.role)
 	f.exec(f.pub, "CREATE TABLE app.t (id int PRIMARY KEY, v text)")
 	f.exec(f.sub, "CREATE TABLE app.t (id int PRIMARY KEY, v text)")
 	set, err := config.NewTableSet([]string{"app.*"}, nil)
@@ -228,8 +227,8 @@ var faults = []fault{
 	{name: "schema walferry of another role", sub: "-- super\nCREATE SCHEMA walferry", want: want{onSub, "schema walferry", Error, "may not use it", "GRANT USAGE, CREATE ON SCHEMA walferry TO $r;"}, mend: true},
 	{name: "tables of schema walferry of another role", sub: "-- super\nCREATE SCHEMA walferry; GRANT ALL ON SCHEMA walferry TO $r; CREATE TABLE walferry.subscription (name text, system_id text)", want: want{onSub, "schema walferry", Error, "may not write table subscription", "GRANT ALL ON ALL TABLES"}, mend: true},
 	{name: "no CREATE for tables", pub: "CREATE TABLE app.n (a int PRIMARY KEY)", sub: "-- super\nALTER SCHEMA app OWNER TO postgres; GRANT USAGE ON SCHEMA app TO $r", want: want{onSub, "schema app", Error, "lacks CREATE", "GRANT CREATE ON SCHEMA app TO $r;"}, mend: true},
-	{name: "no replica role", sub: "-- super\nREVOKE SET ON PARAMETER session_replication_role FROM $r", want: want{onSub, "session_replication_role", Warning, "triggers fire", "GRANT SET ON PARAMETER session_replication_role TO $r;"}, mend: true},
-	{name: "no replica role, but asked for", sub: "-- super\nREVOKE SET ON PARAMETER session_replication_role FROM $r", edit: func(f *fixture) { f.cfg.Subscriptions[0].ReplicationRole = config.RoleReplica }, want: want{onSub, "session_replication_role", Error, "asks for it", "GRANT SET ON PARAMETER"}},
+	{name: "no replica role", sub: "-- super\nREVOKE may_replicate FROM $r", want: want{onSub, "session_replication_role", Warning, "triggers fire", "GRANT SET ON PARAMETER session_replication_role TO $r;"}, mend: true},
+	{name: "no replica role, but asked for", sub: "-- super\nREVOKE may_replicate FROM $r", edit: func(f *fixture) { f.cfg.Subscriptions[0].ReplicationRole = config.RoleReplica }, want: want{onSub, "session_replication_role", Error, "asks for it", "GRANT SET ON PARAMETER"}},
 	{name: "no replication origins", want: want{onSub, "replication origins", Info, "may not use them", "GRANT EXECUTE ON FUNCTION pg_replication_origin_create(text) TO $r;"}, mend: true},
 	{name: "row security on the subscriber (CB-086)", sub: "ALTER TABLE app.t ENABLE ROW LEVEL SECURITY; ALTER TABLE app.t FORCE ROW LEVEL SECURITY", want: want{onSub, "app.t", Error, "row-level security", "BYPASSRLS"}},
 	{name: "read-only by default", sub: "-- super\nDO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$", want: want{onSub, "default_transaction_read_only", Error, "nothing can be written", "SET default_transaction_read_only = off"}},
