@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/walferry/walferry/apply"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/source"
 )
@@ -72,8 +73,8 @@ func dropSubscription(ctx context.Context, s *config.Subscription, out io.Writer
 			return fmt.Errorf("delete from walferry.%s: %w", t, err)
 		}
 	}
-	if _, err := query(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, originName(s.Name)); err != nil {
-		return fmt.Errorf("drop replication origin %s: %w", originName(s.Name), err)
+	if _, err := query(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, apply.OriginName(s.Name)); err != nil {
+		return fmt.Errorf("drop replication origin %s: %w", apply.OriginName(s.Name), err)
 	}
 	fmt.Fprintf(out, "subscription %s: rows in schema walferry and replication origin removed\n", s.Name)
 	left, err := queryRow(ctx, conn, `select exists (select from walferry.subscription) or exists (select from walferry.subscription_state)`)

@@ -132,37 +132,21 @@ func (l *ledger) follow(ctx context.Context, known map[tableName]tableState, tar
 }
 
 // position returns the subscription's position. ok is false when it has none
-// yet. In origin mode the replication origin is the truth.
+// yet.
 func (l *ledger) position(ctx context.Context) (pos change.LSN, ok bool, err error) {
-	rows, err := query(ctx, l.conn, `select coalesce(position::text, ''), use_origin from walferry.subscription where name = $1`, l.name)
+	rows, err := query(ctx, l.conn, `select coalesce(position::text, '') from walferry.subscription where name = $1`, l.name)
 	if err != nil {
 		return 0, false, fmt.Errorf("read walferry.subscription: %w", err)
 	}
-	if len(rows) == 0 {
+	if len(rows) == 0 || rows[0][0] == "" {
 		return 0, false, nil
 	}
-	text := rows[0][0]
-	if rows[0][1] == "t" {
-		r, err := queryRow(ctx, l.conn, `select coalesce((select pg_replication_origin_progress(roname, false)::text
-			from pg_replication_origin where roname = $1), '')`, originName(l.name))
-		if err != nil {
-			return 0, false, fmt.Errorf("read progress of replication origin %s: %w", originName(l.name), err)
-		}
-		if r[0] != "" && r[0] != "0/0" {
-			text = r[0]
-		}
-	}
-	if text == "" {
-		return 0, false, nil
-	}
-	pos, err = change.ParseLSN(text)
+	pos, err = change.ParseLSN(rows[0][0])
 	if err != nil {
 		return 0, false, fmt.Errorf("read position: %w", err)
 	}
 	return pos, true, nil
 }
-
-func originName(subscription string) string { return "walferry_" + subscription }
 
 // subscriptionState is a row of walferry.subscription_state.
 type subscriptionState struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/monitor"
 	"github.com/walferry/walferry/queue"
+	"github.com/walferry/walferry/source/snapshot"
 )
 
 // Roles are what a process runs.
@@ -36,6 +37,9 @@ type Options struct {
 	// no terminal; nil: none.
 	Progress   io.Writer
 	IsTerminal bool
+	// CopyView, if set, shows an initial copy of so many tables; done is called
+	// at its end.
+	CopyView func(tables int) (events snapshot.Events, done func())
 }
 
 // Run runs the agents of the configuration until ctx ends. It returns an error
@@ -137,7 +141,7 @@ func startAppliers(ctx context.Context, cfg *config.Config, b *broker, o Options
 		w := &subscriptionWorker{
 			pub: cfg.PublisherByName(s.Publisher), sub: s, open: opener(b, s.Publisher),
 			watch:  applierWatch{state: o.State, sub: s},
-			logger: o.Logger.With("subscription", s.Name), plain: o.Logger,
+			logger: o.Logger.With("subscription", s.Name), plain: o.Logger, copyView: o.CopyView,
 		}
 		wg.Go(func() { _ = w.run(ctx) })
 	}

@@ -38,6 +38,8 @@ type subscriptionWorker struct {
 	watch  applierWatch
 	logger *slog.Logger // names the subscription
 	plain  *slog.Logger // for packages that name it themselves
+
+	copyView func(tables int) (snapshot.Events, func()) // nil: none
 }
 
 // run returns when ctx ends.
@@ -203,16 +205,45 @@ func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snaps
 	if err := l.setState(ctx, "copying", nil); err != nil {
 		return err
 	}
-	_, err := snapshot.Run(ctx, snapshot.Options{
-		Publisher:    w.pub.URL,
-		Subscriber:   w.sub.URL,
-		Subscription: w.sub.Name,
-		Tables:       tables,
-		CreateSchema: w.sub.Schema == config.SchemaCreate,
-		Events:       w.watch.copyEvents(),
-		Logger:       w.plain,
+	events := w.watch.copyEvents()
+	if w.copyView != nil {
+		view, done := w.copyView(len(tables))
+		defer done()
+		events = both(events, view)
+	}
+	origin, err := w.copyOrigin(ctx, l)
+	if err != nil {
+		return err
+	}
+	_, err = snapshot.Run(ctx, snapshot.Options{
+		Publisher:       w.pub.URL,
+		Subscriber:      w.sub.URL,
+		Subscription:    w.sub.Name,
+		Tables:          tables,
+		CreateSchema:    w.sub.Schema == config.SchemaCreate,
+		ReplicationRole: w.sub.ReplicationRole,
+		Origin:          origin,
+		Events:          events,
+		Logger:          w.plain,
 	})
 	return err
+}
+
+// copyOrigin names the replication origin that marks the copied rows, so that
+// the subscriber's own publication can leave them out. It is empty where the
+// role may not use origins or none is free; the applier says so then.
+func (w *subscriptionWorker) copyOrigin(ctx context.Context, l *ledger) (string, error) {
+	r, err := queryRow(ctx, l.conn, `select has_function_privilege('pg_replication_origin_create(text)', 'execute')
+			and has_function_privilege('pg_replication_origin_session_setup(text)', 'execute')
+			and coalesce(current_setting('max_active_replication_origins', true), current_setting('max_replication_slots'))::int
+			  > (select count(*) from pg_replication_origin where roname <> $1)`, apply.OriginName(w.sub.Name))
+	if err != nil {
+		return "", fmt.Errorf("look for replication origins: %w", err)
+	}
+	if r[0] != "t" {
+		return "", nil
+	}
+	return apply.OriginName(w.sub.Name), nil
 }
 
 // place gives a new subscription its position: the oldest moment of its

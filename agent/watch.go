@@ -66,6 +66,35 @@ func (w applierWatch) copyEvents() snapshot.Events {
 	}
 }
 
+// both calls the callbacks of two.
+func both(a, b snapshot.Events) snapshot.Events {
+	return snapshot.Events{
+		ConsistentPoint: tee(a.ConsistentPoint, b.ConsistentPoint),
+		Waiting:         tee(a.Waiting, b.Waiting),
+		SchemaCreated:   tee(a.SchemaCreated, b.SchemaCreated),
+		TableStarted:    tee(a.TableStarted, b.TableStarted),
+		TableProgress:   tee(a.TableProgress, b.TableProgress),
+		TableDone: func(r snapshot.TableResult, err error) {
+			if a.TableDone != nil {
+				a.TableDone(r, err)
+			}
+			if b.TableDone != nil {
+				b.TableDone(r, err)
+			}
+		},
+	}
+}
+
+func tee[T any](a, b func(T)) func(T) {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return func(v T) { a(v); b(v) }
+}
+
 // queueLook is how often the size of the queue is read.
 const queueLook = 2 * time.Second
 

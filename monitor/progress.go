@@ -33,6 +33,7 @@ type Line struct {
 	mu   sync.Mutex
 	w    io.Writer
 	text string
+	held int // the line stays away
 }
 
 // NewLine uses the terminal w.
@@ -57,6 +58,9 @@ func (l *Line) Write(p []byte) (int, error) {
 func (l *Line) Set(text string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.held > 0 {
+		return nil
+	}
 	if text == l.text {
 		return nil
 	}
@@ -64,6 +68,23 @@ func (l *Line) Set(text string) error {
 	l.text = text
 	_, err := io.WriteString(l.w, clearLine+text)
 	return err
+}
+
+// Hold takes the line away until release is called, for what needs the terminal
+// for itself.
+func (l *Line) Hold() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.text != "" {
+		_, _ = io.WriteString(l.w, clearLine) // the next write reports what is wrong
+		l.text = ""
+	}
+	l.held++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held--
+	}
 }
 
 func (l *Line) width() int {

@@ -6,7 +6,6 @@ CREATE TABLE IF NOT EXISTS walferry.subscription (
 	system_id text,
 	timeline int,
 	position pg_lsn,
-	use_origin bool NOT NULL DEFAULT false,
 	epoch bigint NOT NULL DEFAULT 0,
 	created_at timestamptz NOT NULL DEFAULT now(),
 	updated_at timestamptz NOT NULL DEFAULT now()

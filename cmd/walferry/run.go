@@ -7,6 +7,8 @@ import (
 
 	"github.com/walferry/walferry/agent"
 	"github.com/walferry/walferry/monitor"
+	"github.com/walferry/walferry/source/snapshot"
+	"github.com/walferry/walferry/source/snapshot/progress"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -38,9 +40,18 @@ func (a *app) agentCommand(roles agent.Roles, cmd *cobra.Command) *cobra.Command
 			line := monitor.NewLine(a.stderr)
 			o.Logger = newLogger(cfg.Log, line)
 			o.Progress, o.IsTerminal = line, true
+			o.CopyView = func(tables int) (snapshot.Events, func()) {
+				release := line.Hold()
+				v := progress.New(a.stderr, tables)
+				return v.Events(), func() { v.Close(); release() }
+			}
 		} else {
 			o.Logger = newLogger(cfg.Log, a.stderr)
 			o.Progress = lineLogger{o.Logger}
+			o.CopyView = func(tables int) (snapshot.Events, func()) {
+				v := progress.New(o.Progress, tables)
+				return v.Events(), v.Close
+			}
 		}
 		if err := agent.Run(cmd.Context(), cfg, o); err != nil {
 			return fmt.Errorf("%s: %w", cmd.Name(), err)
