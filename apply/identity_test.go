@@ -108,3 +108,13 @@ func TestApply_OldRowWithUnknownColumnsFindsItsRowByKey(t *testing.T) { // CB-02
 	f.applied()
 	f.want("SELECT * FROM p", "2|A|B")
 }
+
+func TestApply_KeysOfDomainsAreComparedWhole(t *testing.T) {
+	f := newFlow(t, `CREATE TYPE e AS ENUM ('a','b'); CREATE DOMAIN de AS e; CREATE DOMAIN db AS bit(8); CREATE DOMAIN dc AS char(6);
+		CREATE TABLE k (e de, b db, c dc, n int, PRIMARY KEY (e, b, c)); CREATE TABLE w (e de, b db, c dc, n int); ALTER TABLE w REPLICA IDENTITY FULL`, "", "")
+	f.run()
+	f.through("INSERT INTO k VALUES ('a', B'10000001', 'xy', 1), ('a', B'10000000', 'xy', 2), ('a', B'10000001', 'xz', 3)", "INSERT INTO w SELECT * FROM k",
+		"UPDATE k SET n=10 WHERE n=1", "DELETE FROM k WHERE n=3", "UPDATE w SET n=10 WHERE n=1", "DELETE FROM w WHERE n=3")
+	f.same("SELECT * FROM k ORDER BY n")
+	f.same("SELECT * FROM w ORDER BY n")
+}

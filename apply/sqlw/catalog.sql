@@ -3,7 +3,7 @@ SELECT json_build_object(
   'inherited', c.relhassubclass,
   'columns', (SELECT coalesce(json_agg(json_build_object(
         'num', a.attnum, 'name', a.attname, 'type', a.atttypid::int8, 'base', b.oid::int8,
-        'cast', CASE WHEN b.oid <> a.atttypid THEN format_type(b.oid, NULL) END,
+        'cast', CASE WHEN b.oid <> a.atttypid THEN format_type(b.oid, -1) END,
         'not_null', a.attnotnull, 'default', a.atthasdef, 'generated', a.attgenerated::text, 'identity', a.attidentity::text,
         'collation', a.attcollation::int8)
       ORDER BY a.attnum), '[]')

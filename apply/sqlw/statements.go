@@ -44,9 +44,8 @@ func (b *builder) equals(col int, op Operator, old bool, alias string) string {
 	if op.Name == "" {
 		op = b.g.Table.eq[c.Num]
 	}
-	name := alias + QuoteIdent(c.Name)
 	if op.Name == "" {
-		return name + `::pg_catalog.text OPERATOR(pg_catalog.=) ` + b.param(Param{Old: old, Col: col, Type: textType}) + ` COLLATE "pg_catalog"."C"`
+		return alias + QuoteIdent(c.Name) + `::pg_catalog.text OPERATOR(pg_catalog.=) ` + b.param(Param{Old: old, Col: col, Type: textType}) + ` COLLATE "pg_catalog"."C"`
 	}
 	return c.operand(alias) + " " + op.SQL() + " " + b.param(Param{Old: old, Col: col, Type: c.Base})
 }
