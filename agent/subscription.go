@@ -206,6 +206,9 @@ func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snaps
 		return err
 	}
 	events := w.watch.copyEvents()
+	events.Waiting = func(s snapshot.Wait) {
+		w.logger.Info("the copy waits", "side", s.Side, "for", s.Reason, "since", s.Since)
+	}
 	if w.copyView != nil {
 		view, done := w.copyView(len(tables))
 		defer done()

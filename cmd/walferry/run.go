@@ -48,10 +48,6 @@ func (a *app) agentCommand(roles agent.Roles, cmd *cobra.Command) *cobra.Command
 		} else {
 			o.Logger = newLogger(cfg.Log, a.stderr)
 			o.Progress = lineLogger{o.Logger}
-			o.CopyView = func(tables int) (snapshot.Events, func()) {
-				v := progress.New(o.Progress, tables)
-				return v.Events(), v.Close
-			}
 		}
 		if err := agent.Run(cmd.Context(), cfg, o); err != nil {
 			return fmt.Errorf("%s: %w", cmd.Name(), err)
