@@ -193,8 +193,10 @@ func (w *subscriptionWorker) mayCopyAgain(ctx context.Context, l *ledger, t targ
 	}
 	if r[0] == "t" {
 		name := quoteName(t.schema) + "." + quoteName(t.table)
-		return &tableError{table: name, err: fmt.Errorf("table %s left the publication and came back, and holds rows: what it missed is not known", t.source),
-			remedy: fmt.Sprintf("empty it to have it copied again: TRUNCATE %s", name)}
+		return &tableError{
+			table: name, err: fmt.Errorf("table %s left the publication and came back, and holds rows: what it missed is not known", t.source),
+			remedy: fmt.Sprintf("empty it to have it copied again: TRUNCATE %s", name),
+		}
 	}
 	return nil
 }

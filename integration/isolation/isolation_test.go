@@ -102,8 +102,12 @@ publishers:
 	count := `SELECT count(*), sum(id), count(DISTINCT id) FROM `
 	wantA, wantB := pgtest.QueryString(t, pub, count+"public.a"), pgtest.QueryString(t, pub, count+"public.b")
 	for _, c := range []struct{ url, table, want string }{
-		{steady, "app.a", wantA}, {steady, "app.copy_of_b", wantB}, {failing, "public.a", wantA}, {stopped, "public.b", wantB},
-		{failing, "public.b", "0||0"}, {stopped, "public.a", "0||0"},
+		{steady, "app.a", wantA},
+		{steady, "app.copy_of_b", wantB},
+		{failing, "public.a", wantA},
+		{stopped, "public.b", wantB},
+		{failing, "public.b", "0||0"},
+		{stopped, "public.a", "0||0"},
 	} {
 		if got := pgtest.QueryString(t, c.url, count+c.table); got != c.want {
 			t.Errorf("%s: count, sum, distinct = %s, want %s", c.table, got, c.want)
