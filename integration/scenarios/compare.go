@@ -55,7 +55,7 @@ func isDifference(err error) bool {
 
 // compare runs check.sql on the subscriber.
 func (x *execution) compare(ctx context.Context) error {
-	ctx, cancel := x.bounded(ctx)
+	ctx, cancel := bounded(ctx, x.sc.Timeout())
 	defer cancel()
 	check, _ := x.sc.path("check.sql")
 	got, err := queryFile(ctx, x.servers[Sub], x.db, check)

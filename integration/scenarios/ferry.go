@@ -41,13 +41,19 @@ type ferry struct {
 func (f *ferry) config() string  { return filepath.Join(f.dir, "walferry.yaml") }
 func (f *ferry) logPath() string { return filepath.Join(f.dir, "walferry.log") }
 
-// LogTail is the end of what walferry logged.
+// logTail is the end of what walferry logged, without the embedded server's chatter.
 func (f *ferry) logTail(lines int) string {
 	b, err := os.ReadFile(f.logPath())
 	if err != nil {
 		return err.Error()
 	}
-	return lastLines(string(b), lines)
+	var own strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if !strings.Contains(line, "DBG nats-server: ") {
+			own.WriteString(line)
+		}
+	}
+	return lastLines(own.String(), lines)
 }
 
 // writeConfig writes walferry.yaml (in JSON, which is YAML) for a scenario. The

@@ -13,14 +13,15 @@ import (
 // Suite runs scenarios on a pair of servers.
 type Suite struct {
 	Pub, Sub Server
-	Version  int    // major version of both
-	Binary   string // walferry; unused with Control
-	WorkDir  string // gets a folder for each scenario
-	Mode     string // apply mode of the subscriptions; empty: walferry's own choice
-	Control  bool   // replicate nothing: every scenario must fail
-	Keep     bool   // leave databases and folders
-	Timeout  time.Duration
+	Version  int           // major version of both
+	Binary   string        // walferry; unused with Control
+	WorkDir  string        // gets a folder for each scenario
+	Mode     string        // apply mode of the subscriptions; empty: walferry's own choice
+	Control  bool          // replicate nothing: every scenario must fail
+	Keep     bool          // leave databases and folders
+	Timeout  time.Duration // upper limit for waiting on walferry; 0: that of the scenario
 	Excused  Excused
+	Strict   bool // a scenario without left_out wants an empty walferry.exceptions
 }
 
 // Status is the outcome of a scenario.
@@ -118,11 +119,11 @@ type execution struct {
 }
 
 // bounded gives the time of one step.
-func (x *execution) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := x.limit()
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %s", limit))
 }
 
+// limit is how long walferry may take for a step.
 func (x *execution) limit() time.Duration {
 	limit := x.sc.Timeout()
 	if t := x.suite.Timeout; t > 0 {
@@ -170,7 +171,7 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // prepare makes the databases, what stands in them, and the publication.
 func (x *execution) prepare(ctx context.Context) error {
-	ctx, cancel := x.bounded(ctx)
+	ctx, cancel := bounded(ctx, x.sc.Timeout())
 	defer cancel()
 	encodings := [2]string{x.sc.Meta.PubEncoding, x.sc.Meta.SubEncoding}
 	for side, srv := range x.servers {
@@ -223,15 +224,15 @@ func (x *execution) begin(ctx context.Context) error {
 }
 
 func (x *execution) step(ctx context.Context, st Step) error {
-	bounded, cancel := x.bounded(ctx)
+	sqlCtx, cancel := bounded(ctx, x.sc.Timeout())
 	defer cancel()
 	switch st.Kind {
 	case KindSQL:
-		return runFile(bounded, x.servers[st.Side], x.db, st.File)
+		return runFile(sqlCtx, x.servers[st.Side], x.db, st.File)
 	case KindSession:
-		return x.inSession(bounded, st)
+		return x.inSession(sqlCtx, st)
 	case KindFail:
-		err := runFile(bounded, x.servers[Pub], x.db, st.File)
+		err := runFile(sqlCtx, x.servers[Pub], x.db, st.File)
 		var pe *psqlError
 		switch {
 		case err == nil:
@@ -246,13 +247,15 @@ func (x *execution) step(ctx context.Context, st Step) error {
 	if x.suite.Control {
 		return nil
 	}
+	ferryCtx, cancel := bounded(ctx, x.limit())
+	defer cancel()
 	switch st.Kind {
 	case KindWait:
 		return x.ferry.wait(ctx, x.limit())
 	case KindError:
-		return x.ferry.waitError(bounded, st.Mention)
+		return x.ferry.waitError(ferryCtx, st.Mention)
 	case KindSkip:
-		return x.ferry.skip(bounded)
+		return x.ferry.skip(ferryCtx)
 	case KindRefresh: // walferry notices by itself
 		return nil
 	}
@@ -316,7 +319,7 @@ func (x *execution) restart(target string) error {
 
 // end stops walferry, looks at what it recorded, and lets it remove its traces.
 func (x *execution) end(ctx context.Context) (note string, err error) {
-	ctx, cancel := x.bounded(ctx)
+	ctx, cancel := bounded(ctx, x.sc.Timeout())
 	defer cancel()
 	if err := x.ferry.stop(); err != nil {
 		return "", err
@@ -325,7 +328,11 @@ func (x *execution) end(ctx context.Context) (note string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("count exceptions: %w", err)
 	}
-	if want := x.sc.Meta.LeftOut; want != nil && left != fmt.Sprint(*want) {
+	want := x.sc.Meta.LeftOut
+	if want == nil && x.suite.Strict {
+		want = new(int)
+	}
+	if want != nil && left != fmt.Sprint(*want) {
 		return "", fmt.Errorf("%s changes in walferry.exceptions, want %d", left, *want)
 	}
 	if left != "0" {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/walferry/walferry/internal/pgtest"
 )
@@ -84,7 +83,7 @@ func TestScenarios(t *testing.T) {
 	for _, v := range versions(t) {
 		t.Run(strconv.Itoa(v), func(t *testing.T) {
 			s := newSuite(t, v)
-			s.Binary, s.Excused = built(t), excused
+			s.Binary, s.Excused, s.Strict = built(t), excused, true
 			// Tests that call Parallel begin when this function returns: those
 			// that restart a server come before.
 			slices.SortStableFunc(list, func(a, b *Scenario) int { return boolInt(b.RestartsServer()) - boolInt(a.RestartsServer()) })
@@ -172,6 +171,8 @@ func TestRun_FailuresAreSeen(t *testing.T) {
 		"020_wait":    "",
 		"check.sql":   "SELECT * FROM t;",
 	}
+	// What must run into the time limit has a short one, and no other step that needs it.
+	const hasty = `{"id": "900", "min_pg": 15, "no_initial_wait": true, "timeout_s": 10}`
 	for name, tc := range map[string]struct {
 		files   map[string]string
 		excused string
@@ -182,13 +183,13 @@ func TestRun_FailuresAreSeen(t *testing.T) {
 		"wrong expectation":  {map[string]string{"expected.txt": "2\n"}, "", Failed, `line 1 is "1", want "2"`},
 		"known difference":   {map[string]string{"expected.txt": "2\n"}, "known", Excuse, "known"},
 		"needless excuse":    {nil, "known", Failed, "is excused: known"},
-		"no error comes":     {map[string]string{"030_error": "must_mention: x"}, "", Failed, "reports no error"},
-		"nothing to skip":    {map[string]string{"030_skip": ""}, "", Failed, "names no transaction"},
+		"no error comes":     {map[string]string{"meta.json": hasty, "020_error": "must_mention: x"}, "", Failed, "reports no error"},
+		"nothing to skip":    {map[string]string{"meta.json": hasty, "020_skip": ""}, "", Failed, "names no transaction"},
 		"expected failure":   {map[string]string{"030_pub_fail.sql": "-- expect-error: x\nSELECT 1;"}, "", Failed, "expected an error"},
 		"other failure":      {map[string]string{"030_pub_fail.sql": "-- expect-error: x\nSELECT 1/0;"}, "", Failed, "division by zero"},
 		"session with error": {map[string]string{"030_pub@s.sql": "SELECT 1/0;"}, "", Failed, "division by zero"},
 		"wrong mention": {map[string]string{
-			"030_sub.sql": "INSERT INTO t VALUES (2);", "040_pub.sql": "INSERT INTO t VALUES (2);", "050_error": "must_mention: nowhere",
+			"meta.json": hasty, "setup_sub.sql": "DROP TABLE t;", "020_error": "must_mention: nowhere",
 		}, "", Failed, `does not mention "nowhere"`},
 		"stopped at the end": {map[string]string{
 			"015_sub.sql": "INSERT INTO t VALUES (1);",
@@ -201,15 +202,14 @@ func TestRun_FailuresAreSeen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(row)
 			maps.Copy(files, tc.files)
+			if files["meta.json"] == hasty {
+				delete(files, "020_wait")
+			}
 			sc, err := Parse(folder(t, files))
 			if err != nil {
 				t.Fatal(err)
 			}
 			one := *s
-			one.Timeout = 20 * time.Second
-			if tc.want != Passed {
-				one.Timeout = 3 * time.Second
-			}
 			if tc.excused != "" {
 				one.Excused = Excused{sc.Name: tc.excused}
 			}

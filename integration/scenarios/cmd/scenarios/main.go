@@ -27,6 +27,7 @@ type options struct {
 	only              []string
 	versions          []int
 	keep, verbose     bool
+	strict            bool // the corpus of this tree
 	control           bool
 	parallel          int
 	timeout           time.Duration
@@ -45,7 +46,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.BoolVar(&o.verbose, "v", false, "show the end of walferry's log for each failure")
 	fs.BoolVar(&o.control, "control", false, "replicate nothing: every scenario must fail")
 	fs.IntVar(&o.parallel, "par", 3, "scenarios at the same time")
-	fs.DurationVar(&o.timeout, "timeout", 0, "upper limit for the time of each step")
+	fs.DurationVar(&o.timeout, "timeout", 0, "upper limit for waiting on walferry in a step")
 	only := fs.String("only", "", "names or beginnings of names, with * and ?, comma separated")
 	pg := fs.String("pg", "15", "PostgreSQL major versions, comma separated")
 	if err := fs.Parse(args); err != nil {
@@ -72,6 +73,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if o.dir == "" {
 		o.dir = filepath.Join(sourceDir(), "..", "..", "..", "testdata", "scenarios")
+		o.strict = true
 	}
 	return o, nil
 }
@@ -133,7 +135,7 @@ func run(ctx context.Context, o options, out io.Writer) (bool, error) {
 	for _, v := range o.versions {
 		s := &scenarios.Suite{
 			Version: v, Binary: o.binary, WorkDir: filepath.Join(work, strconv.Itoa(v)),
-			Mode: o.mode, Control: o.control, Keep: o.keep, Timeout: o.timeout, Excused: excused,
+			Mode: o.mode, Control: o.control, Keep: o.keep, Timeout: o.timeout, Excused: excused, Strict: o.strict,
 		}
 		err := scenarios.Guard("scenarios", func(t testing.TB) {
 			s.Pub, s.Sub = scenarios.StartServers(t, v)
