@@ -53,6 +53,10 @@ func (r Result) Bad() bool { return r.Status == Failed || r.Status == Vacuous }
 // Run runs one scenario.
 func (s *Suite) Run(ctx context.Context, sc *Scenario) Result {
 	r := Result{Scenario: sc, Dir: filepath.Join(s.WorkDir, sc.Name)}
+	if m := sc.Meta.MaxPG; m != 0 && s.Version > m {
+		r.Status, r.Note = Skipped, fmt.Sprintf("for PostgreSQL %d and older", m)
+		return r
+	}
 	if sc.Meta.MinPG > s.Version {
 		r.Status, r.Note = Skipped, fmt.Sprintf("needs PostgreSQL %d", sc.Meta.MinPG)
 		return r

@@ -55,6 +55,7 @@ type Meta struct {
 	ID           string         `json:"id"`
 	Title        string         `json:"title"`
 	MinPG        int            `json:"min_pg"`
+	MaxPG        int            `json:"max_pg"` // 0: any
 	Tags         []string       `json:"tags"`
 	Publications []string       `json:"publications"`
 	SubOptions   map[string]any `json:"sub_options"`
