@@ -121,7 +121,7 @@ const (
 // LoadTable reads the catalog for a table. It returns nil when there is no such
 // table. When nothing has changed since old was read, old itself is returned.
 func LoadTable(s *Session, schema, name string, old *Table) (*Table, error) {
-	rows, err := s.Query(catalogSQL, schema, name)
+	rows, err := s.QueryStmt(s.catalogStmt(), schema, name)
 	if err != nil {
 		return nil, fmt.Errorf("read catalog for %s: %w", DisplayName(schema, name), err)
 	}
@@ -139,6 +139,15 @@ func LoadTable(s *Session, schema, name string, old *Table) (*Table, error) {
 		return nil, fmt.Errorf("read catalog for %s: %w", DisplayName(schema, name), err)
 	}
 	return t, nil
+}
+
+// catalogStmt is the catalog query as one plan: planning it takes longer than
+// running it.
+func (s *Session) catalogStmt() *Stmt {
+	if s.catalog == nil {
+		s.catalog = &Stmt{SQL: catalogSQL, Types: []change.OID{19, 19}, Want: -1}
+	}
+	return s.catalog
 }
 
 // LoadEquality reads which operators compare whole rows of the table. Columns

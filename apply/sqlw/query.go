@@ -32,8 +32,24 @@ func (s *Session) Query(sql string, args ...string) ([][][]byte, error) {
 	s.out = append(s.out, sql...)
 	s.out = append(s.out, 0, 0, 0)
 	s.end(start)
-	start = s.begin('B')
-	s.out = append(s.out, 0, 0, 0, 0)
+	return s.rows("", args)
+}
+
+// QueryStmt is Query for a statement that stays prepared.
+func (s *Session) QueryStmt(st *Stmt, args ...string) ([][][]byte, error) {
+	if err := s.settle(); err != nil {
+		return nil, err
+	}
+	s.prepare(st)
+	return s.rows(st.name, args)
+}
+
+// rows binds and executes a prepared statement.
+func (s *Session) rows(name string, args []string) ([][][]byte, error) {
+	start := s.begin('B')
+	s.out = append(s.out, 0)
+	s.out = append(s.out, name...)
+	s.out = append(s.out, 0, 0, 0)
 	s.out = binary.BigEndian.AppendUint16(s.out, uint16(len(args)))
 	for _, a := range args {
 		s.out = binary.BigEndian.AppendUint32(s.out, uint32(len(a)))

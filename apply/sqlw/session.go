@@ -56,6 +56,7 @@ type Session struct {
 	clock int
 
 	stmtBytes int
+	catalog   *Stmt
 	names     int
 
 	onRow func(values [][]byte) // of KindControl steps
