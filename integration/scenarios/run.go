@@ -138,6 +138,10 @@ func (x *execution) limit() time.Duration {
 
 func (x *execution) run(ctx context.Context) (note string, err error) {
 	defer x.closeSessions(-1)
+	// What an earlier run of the scenario left: its queue knows another slot.
+	if err := os.RemoveAll(x.dir); err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(x.dir, 0o755); err != nil {
 		return "", err
 	}

@@ -163,6 +163,9 @@ func TestControl_SeesVacuousScenarios(t *testing.T) {
 
 // Each way in which a run can go wrong is a failure that names it.
 func TestRun_FailuresAreSeen(t *testing.T) {
+	if os.Getenv("WALFERRY_RUNNER_TESTS") == "" {
+		t.Skip("tests of the runner itself, minutes long: set WALFERRY_RUNNER_TESTS=1")
+	}
 	s := newSuite(t, pgtest.DefaultVersion)
 	s.Binary = built(t)
 	row := map[string]string{
@@ -192,7 +195,7 @@ func TestRun_FailuresAreSeen(t *testing.T) {
 			"meta.json": hasty, "setup_sub.sql": "DROP TABLE t;", "020_error": "must_mention: nowhere",
 		}, "", Failed, `does not mention "nowhere"`},
 		"stopped at the end": {map[string]string{
-			"015_sub.sql": "INSERT INTO t VALUES (1);",
+			"005_sub.sql": "INSERT INTO t VALUES (1);",
 		}, "", Failed, "020_wait: walferry wait"},
 		"left out": {map[string]string{
 			"meta.json":   `{"id": "900", "min_pg": 15, "left_out": 0}`,
