@@ -163,8 +163,8 @@ func TestControl_SeesVacuousScenarios(t *testing.T) {
 
 // Each way in which a run can go wrong is a failure that names it.
 func TestRun_FailuresAreSeen(t *testing.T) {
-	if os.Getenv("WALFERRY_RUNNER_TESTS") == "" {
-		t.Skip("tests of the runner itself, minutes long: set WALFERRY_RUNNER_TESTS=1")
+	if testing.Short() {
+		t.Skip("a minute long: not with -short")
 	}
 	s := newSuite(t, pgtest.DefaultVersion)
 	s.Binary = built(t)
