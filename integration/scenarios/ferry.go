@@ -298,7 +298,7 @@ func (f *ferry) waitError(ctx context.Context, mention []string) error {
 	for {
 		c, text, err := f.trouble(ctx)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil: // this look was cut off: the one before says why
 		case err != nil:
 			why = err
 		case c == nil:
@@ -322,15 +322,19 @@ func (f *ferry) waitError(ctx context.Context, mention []string) error {
 
 // skip leaves out the transaction that the error names.
 func (f *ferry) skip(ctx context.Context) error {
+	why := errors.New("status was not asked")
 	for {
 		c, _, err := f.trouble(ctx)
-		if err == nil && c != nil && c.CommitLSN != "" {
+		switch {
+		case err == nil && c != nil && c.CommitLSN != "":
 			return f.must(ctx, "skip", "--subscription", f.name, "--lsn", c.CommitLSN)
+		case ctx.Err() != nil: // this look was cut off: the one before says why
+		case err != nil:
+			why = err
+		default:
+			why = errors.New("the error names no transaction")
 		}
-		if err == nil {
-			err = errors.New("the error names no transaction")
-		}
-		if err := f.pause(ctx, err); err != nil {
+		if err := f.pause(ctx, why); err != nil {
 			return err
 		}
 	}
