@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -105,5 +107,28 @@ func TestRunShown_ShowsLinesAndEndsWithTheContext(t *testing.T) {
 	began := time.Now()
 	if err := runShown(ctx, &out, "sleep", "60"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
 		t.Errorf("got %v after %s", err, time.Since(began))
+	}
+}
+
+func TestStartContainer_RunsUntilStopped(t *testing.T) {
+	if !DockerWorks(t.Context()) || exec.Command("docker", "image", "inspect", Image).Run() != nil {
+		t.Skipf("no Docker with image %s", Image)
+	}
+	name := fmt.Sprintf("pgserver-test-%d", os.Getpid())
+	s, err := StartContainer(t.Context(), name, Options{Settings: map[string]string{"wal_level": "logical"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := login(t.Context(), s.Port()); err != nil {
+		t.Errorf("login: %v", err)
+	}
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("docker", "ps", "-aq", "--filter", "name="+name).Output(); err != nil || len(out) > 0 {
+		t.Errorf("the container is still there: %s %v", out, err)
+	}
+	if err := s.Stop(); err != nil {
+		t.Errorf("second Stop: %v", err)
 	}
 }
