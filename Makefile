@@ -49,7 +49,7 @@ race: ## the same under the race detector, short
 integration: build ## black-box suites: scenarios on 15, 17 and 18, containers, compose
 	$(GO) test -timeout 30m -p 1 ./integration/...
 	@for pg in 17 18; do \
-		if [ $$pg = 18 ] && ! ls -d /usr/lib/postgresql/18/bin $${WALFERRY_CACHE:-/var/cache/walferry}/pgtest/18 >/dev/null 2>&1; then \
+		if [ $$pg = 18 ] && [ ! -d /usr/lib/postgresql/18/bin ] && [ ! -d "$${WALFERRY_CACHE:-/var/cache/walferry}/pgtest/18" ]; then \
 			echo "no PostgreSQL 18 here (make servers): its scenarios are skipped"; continue; \
 		fi; \
 		$(MAKE) --no-print-directory scenarios PG=$$pg ONLY='$(VERSIONED)' || exit 1; \
