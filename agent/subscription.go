@@ -286,18 +286,29 @@ func (w *subscriptionWorker) place(ctx context.Context, l *ledger, q *queue.Queu
 }
 
 // slotPosition is where the slot of the publisher stands: the queue holds
-// everything from there on.
+// everything from there on. A slot that is still being made, which takes as long
+// as the transactions that run at the time, has no position yet: it is waited for.
 func (w *subscriptionWorker) slotPosition(ctx context.Context) (change.LSN, error) {
 	conn, err := connect(ctx, w.pub.URL, "agent")
 	if err != nil {
 		return 0, fmt.Errorf("connect to the publisher: %w", err)
 	}
 	defer closeConn(conn)
-	r, err := queryRow(ctx, conn, `select confirmed_flush_lsn from pg_replication_slots where slot_name = $1`, w.pub.Slot)
-	if err != nil {
-		return 0, fmt.Errorf("read the position of slot %s: %w", w.pub.Slot, err)
+	for told := false; ; told = true {
+		rows, err := query(ctx, conn, `select confirmed_flush_lsn from pg_replication_slots where slot_name = $1 and confirmed_flush_lsn is not null`, w.pub.Slot)
+		if err != nil {
+			return 0, fmt.Errorf("read the position of slot %s: %w", w.pub.Slot, err)
+		}
+		if len(rows) == 1 {
+			return change.ParseLSN(rows[0][0])
+		}
+		if !told {
+			w.plain.Info("waiting until the log reader has made the replication slot", "slot", w.pub.Slot)
+		}
+		if err := sleep(ctx, waitPoll); err != nil {
+			return 0, err
+		}
 	}
-	return change.ParseLSN(r[0])
 }
 
 // apply runs the distribution agent until it fails or tables wait for a copy.
