@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/nats-io/nats.go"
 
 	"github.com/walferry/walferry/config"
@@ -26,11 +28,12 @@ type broker struct {
 // embeddedPayload is the largest message of the embedded server in bytes.
 const embeddedPayload = 8 << 20
 
-// openBroker connects to the configured server or starts the embedded one.
+// openBroker connects to the configured server, which it waits for, or starts
+// the embedded one.
 func openBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*broker, error) {
 	b := &broker{cfg: cfg, logger: logger}
 	if !cfg.Queue.Embedded() {
-		conn, err := queue.Connect(cfg.Queue.URL, cfg.Queue.Credentials, logger)
+		conn, err := dial(ctx, cfg, logger)
 		if err != nil {
 			return nil, fmt.Errorf("connect to the queue: %w", err)
 		}
@@ -54,6 +57,24 @@ func openBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*
 	}
 	b.server, b.conn = server, conn
 	return b, nil
+}
+
+// dial connects to the configured server. One that cannot be reached is tried
+// until it can: all agents of a system may be started at the same time.
+func dial(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*nats.Conn, error) {
+	retryIn := backoff.NewExponentialBackOff()
+	retryIn.InitialInterval, retryIn.MaxInterval = minRetry, maxRetry
+	for {
+		conn, err := queue.Connect(cfg.Queue.URL, cfg.Queue.Credentials, logger)
+		if err == nil || !queue.Unreachable(err) {
+			return conn, err
+		}
+		pause := retryIn.NextBackOff()
+		logger.Warn("the queue cannot be reached", "error", err, "retry_in", pause.Round(time.Millisecond))
+		if sleep(ctx, pause) != nil {
+			return nil, err
+		}
+	}
 }
 
 // queue opens the stream of one publisher; it does not create it.

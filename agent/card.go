@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/monitor"
 )
 
@@ -32,7 +33,7 @@ func cardOf(subscription string, err error) *monitor.ErrorCard {
 	if errors.As(err, &pe) {
 		c.SQLState, c.Detail, c.Constraint = pe.Code, pe.Detail, pe.ConstraintName
 		if pe.TableName != "" {
-			c.Table = quoteName(pe.SchemaName) + "." + quoteName(pe.TableName)
+			c.Table = sqlw.DisplayName(pe.SchemaName, pe.TableName)
 		}
 	}
 	var te *tableError

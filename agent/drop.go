@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/walferry/walferry/apply"
 	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/internal/pgquery"
 	"github.com/walferry/walferry/source"
 )
 
@@ -69,20 +71,20 @@ func dropSubscription(ctx context.Context, s *config.Subscription, out io.Writer
 		if t == "subscription" || t == "subscription_state" {
 			column = "name"
 		}
-		if _, err := query(ctx, conn, "delete from walferry."+t+" where "+column+" = $1", s.Name); err != nil {
+		if _, err := pgquery.Rows(ctx, conn, "delete from walferry."+t+" where "+column+" = $1", s.Name); err != nil {
 			return fmt.Errorf("delete from walferry.%s: %w", t, err)
 		}
 	}
-	if _, err := query(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, apply.OriginName(s.Name)); err != nil {
+	if _, err := pgquery.Rows(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, apply.OriginName(s.Name)); err != nil {
 		return fmt.Errorf("drop replication origin %s: %w", apply.OriginName(s.Name), err)
 	}
 	fmt.Fprintf(out, "subscription %s: rows in schema walferry and replication origin removed\n", s.Name)
-	left, err := queryRow(ctx, conn, `select exists (select from walferry.subscription) or exists (select from walferry.subscription_state)`)
+	left, err := pgquery.One(ctx, conn, `select exists (select from walferry.subscription) or exists (select from walferry.subscription_state)`)
 	if err != nil {
 		return err
 	}
 	if left[0] == "f" {
-		if _, err := query(ctx, conn, `drop schema walferry cascade`); err != nil {
+		if _, err := pgquery.Rows(ctx, conn, `drop schema walferry cascade`); err != nil {
 			return fmt.Errorf("drop schema walferry: %w", err)
 		}
 		fmt.Fprintf(out, "subscription %s: schema walferry removed\n", s.Name)
@@ -116,8 +118,13 @@ func dropPublisher(ctx context.Context, p *config.Publisher, out io.Writer) erro
 	return nil
 }
 
+// dropDialTimeout is how long drop tries to reach the queue's server.
+const dropDialTimeout = 10 * time.Second
+
 func dropQueues(ctx context.Context, cfg *config.Config, o DropOptions) error {
-	b, err := openBroker(ctx, cfg, o.Logger)
+	dialCtx, cancel := context.WithTimeout(ctx, dropDialTimeout)
+	defer cancel()
+	b, err := openBroker(dialCtx, cfg, o.Logger)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/walferry/walferry/change"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // ledger is what a subscriber's database knows of one subscription: schema
@@ -37,7 +38,7 @@ const (
 
 // exists reports whether the schema is there.
 func (l *ledger) exists(ctx context.Context) (bool, error) {
-	r, err := queryRow(ctx, l.conn, `select to_regclass('walferry.subscription_table') is not null and to_regclass('walferry.subscription_state') is not null`)
+	r, err := pgquery.One(ctx, l.conn, `select to_regclass('walferry.subscription_table') is not null and to_regclass('walferry.subscription_state') is not null`)
 	if err != nil {
 		return false, fmt.Errorf("look for schema walferry: %w", err)
 	}
@@ -45,7 +46,7 @@ func (l *ledger) exists(ctx context.Context) (bool, error) {
 }
 
 func (l *ledger) tables(ctx context.Context) (map[tableName]tableState, error) {
-	rows, err := query(ctx, l.conn, `select schema_name, table_name, state, coalesce(copy_lsn::text, '0/0'), coalesce(relation_oid, 0)
+	rows, err := pgquery.Rows(ctx, l.conn, `select schema_name, table_name, state, coalesce(copy_lsn::text, '0/0'), coalesce(relation_oid, 0)
 		from walferry.subscription_table where subscription = $1`, l.name)
 	if err != nil {
 		return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
@@ -68,7 +69,7 @@ func (l *ledger) tables(ctx context.Context) (map[tableName]tableState, error) {
 // remove records that a table has left the publication: changes committed
 // before at are still applied.
 func (l *ledger) remove(ctx context.Context, name tableName, at change.LSN) error {
-	_, err := query(ctx, l.conn, `update walferry.subscription_table set state = 'removed', removed_lsn = $4::pg_catalog.pg_lsn
+	_, err := pgquery.Rows(ctx, l.conn, `update walferry.subscription_table set state = 'removed', removed_lsn = $4::pg_catalog.pg_lsn
 		where subscription = $1 and schema_name = $2 and table_name = $3`, l.name, name.schema, name.table, at.String())
 	if err != nil {
 		return fmt.Errorf("record table %s: %w", name, err)
@@ -78,7 +79,7 @@ func (l *ledger) remove(ctx context.Context, name tableName, at change.LSN) erro
 
 // setTable records the state of a table. The row is made if it is missing.
 func (l *ledger) setTable(ctx context.Context, t target, state string, lsn change.LSN) error {
-	_, err := query(ctx, l.conn, `insert into walferry.subscription_table
+	_, err := pgquery.Rows(ctx, l.conn, `insert into walferry.subscription_table
 			(subscription, schema_name, table_name, target_schema, target_table, state, copy_lsn, relation_oid)
 		values ($1, $2, $3, $4, $5, $6, $7::pg_catalog.pg_lsn, $8::pg_catalog.oid)
 		on conflict (subscription, schema_name, table_name) do update
@@ -110,7 +111,7 @@ func (l *ledger) follow(ctx context.Context, known map[tableName]tableState, tar
 		old, renamed := byOID[t.oid]
 		switch {
 		case ok && k.oid != t.oid:
-			if _, err := query(ctx, l.conn, `update walferry.subscription_table set relation_oid = $4::pg_catalog.oid
+			if _, err := pgquery.Rows(ctx, l.conn, `update walferry.subscription_table set relation_oid = $4::pg_catalog.oid
 				where subscription = $1 and schema_name = $2 and table_name = $3`,
 				l.name, t.source.schema, t.source.table, strconv.FormatUint(uint64(t.oid), 10)); err != nil {
 				return fmt.Errorf("record table %s: %w", t.source, err)
@@ -118,7 +119,7 @@ func (l *ledger) follow(ctx context.Context, known map[tableName]tableState, tar
 			k.oid = t.oid
 			known[t.source] = k
 		case !ok && renamed && !published[old] && known[old].state == tableReady:
-			if _, err := query(ctx, l.conn, `update walferry.subscription_table
+			if _, err := pgquery.Rows(ctx, l.conn, `update walferry.subscription_table
 				set schema_name = $4, table_name = $5, target_schema = $6, target_table = $7
 				where subscription = $1 and schema_name = $2 and table_name = $3`,
 				l.name, old.schema, old.table, t.source.schema, t.source.table, t.schema, t.table); err != nil {
@@ -134,7 +135,7 @@ func (l *ledger) follow(ctx context.Context, known map[tableName]tableState, tar
 // position returns the subscription's position. ok is false when it has none
 // yet.
 func (l *ledger) position(ctx context.Context) (pos change.LSN, ok bool, err error) {
-	rows, err := query(ctx, l.conn, `select coalesce(position::text, '') from walferry.subscription where name = $1`, l.name)
+	rows, err := pgquery.Rows(ctx, l.conn, `select coalesce(position::text, '') from walferry.subscription where name = $1`, l.name)
 	if err != nil {
 		return 0, false, fmt.Errorf("read walferry.subscription: %w", err)
 	}
@@ -156,7 +157,7 @@ type subscriptionState struct {
 }
 
 func (l *ledger) state(ctx context.Context) (subscriptionState, error) {
-	rows, err := query(ctx, l.conn, `select state, coalesce(error::text, ''), coalesce(error_count, 0)
+	rows, err := pgquery.Rows(ctx, l.conn, `select state, coalesce(error::text, ''), coalesce(error_count, 0)
 		from walferry.subscription_state where name = $1`, l.name)
 	if err != nil {
 		return subscriptionState{}, fmt.Errorf("read walferry.subscription_state: %w", err)
@@ -184,7 +185,7 @@ func (l *ledger) setState(ctx context.Context, state string, card any) error {
 		}
 		text, count = string(b), "1"
 	}
-	_, err := query(ctx, l.conn, `insert into walferry.subscription_state as s (name, state, error, error_count, updated_at)
+	_, err := pgquery.Rows(ctx, l.conn, `insert into walferry.subscription_state as s (name, state, error, error_count, updated_at)
 		values ($1, $2, nullif($3, '')::jsonb, $4::bigint, now())
 		on conflict (name) do update set state = excluded.state, error = excluded.error,
 		  error_count = s.error_count + excluded.error_count, updated_at = now()`,
@@ -197,7 +198,7 @@ func (l *ledger) setState(ctx context.Context, state string, card any) error {
 
 // setSkip asks the applier to skip the transaction with this commit LSN.
 func (l *ledger) setSkip(ctx context.Context, lsn change.LSN) error {
-	rows, err := query(ctx, l.conn, `update walferry.subscription_state set skip_lsn = $2::pg_catalog.pg_lsn, updated_at = now()
+	rows, err := pgquery.Rows(ctx, l.conn, `update walferry.subscription_state set skip_lsn = $2::pg_catalog.pg_lsn, updated_at = now()
 		where name = $1 returning name`, l.name, lsn.String())
 	if err != nil {
 		return fmt.Errorf("record skip: %w", err)

@@ -51,15 +51,11 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make data_dir: %w", err)
 	}
-	b, err := openBroker(ctx, cfg, o.Logger)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-
 	// The appliers stop first and the monitor last, each when the one before
 	// has ended.
 	base := context.WithoutCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	monitorCtx, stopMonitor := context.WithCancel(base)
 	defer stopMonitor()
 	readCtx, stopReaders := context.WithCancel(base)
@@ -76,6 +72,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		})
 		if err != nil && monitorCtx.Err() == nil {
 			failed <- fmt.Errorf("serve status: %w", err)
+			cancel()
 		}
 		return err
 	})
@@ -85,25 +82,46 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 			return nil
 		})
 	}
+	if o.Roles&RoleApplier != 0 {
+		for _, s := range cfg.Subscriptions { // shown before the queue is there
+			o.State.Subscription(s.Name, s.Publisher)
+		}
+	}
+	// stop ends what runs longest and returns why the process had to end.
+	stop := func() error {
+		stopMonitor()
+		if err := monitors.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			o.Logger.Debug("monitor", "error", err)
+		}
+		select {
+		case err := <-failed:
+			return err
+		default:
+			return nil
+		}
+	}
+	b, err := openBroker(ctx, cfg, o.Logger)
+	if err != nil {
+		interrupted := ctx.Err() != nil
+		if cause := stop(); interrupted {
+			return cause
+		}
+		return err
+	}
+	defer b.close()
+
 	readers := startReaders(readCtx, cfg, b, o)
 	applyCtx, stopAppliers := context.WithCancel(ctx)
 	defer stopAppliers()
 	appliers := startAppliers(applyCtx, cfg, b, o)
 
-	var cause error
-	select {
-	case <-ctx.Done():
-	case cause = <-failed:
-	}
+	<-ctx.Done()
 	o.Logger.Info("stopping")
 	stopAppliers()
 	appliers.Wait()
 	stopReaders()
 	readers.Wait()
-	stopMonitor()
-	if err := monitors.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		o.Logger.Debug("monitor", "error", err)
-	}
+	cause := stop()
 	o.Logger.Info("stopped")
 	return cause
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/internal/pgquery"
 	"github.com/walferry/walferry/monitor"
 )
 
@@ -70,7 +71,7 @@ func publisherFromDatabase(ctx context.Context, p *config.Publisher) *monitor.Pu
 		return st
 	}
 	defer closeConn(conn)
-	rows, err := query(ctx, conn, `select coalesce(confirmed_flush_lsn::text, ''), active::text, coalesce(wal_status, ''),
+	rows, err := pgquery.Rows(ctx, conn, `select coalesce(confirmed_flush_lsn::text, ''), active::text, coalesce(wal_status, ''),
 			case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end::text
 		from (select) one left join pg_replication_slots on slot_name = $1`, p.Slot)
 	if err != nil {
@@ -137,7 +138,7 @@ func readLedger(ctx context.Context, s *config.Subscription, st *monitor.Subscri
 // applierConnected reports whether an applier of the subscription is connected
 // to this database.
 func applierConnected(ctx context.Context, conn *pgconn.PgConn, subscription string) (bool, error) {
-	r, err := queryRow(ctx, conn, `select exists (select from pg_stat_activity
+	r, err := pgquery.One(ctx, conn, `select exists (select from pg_stat_activity
 		where datname = current_database() and application_name = $1)`, applierName(subscription))
 	if err != nil {
 		return false, err

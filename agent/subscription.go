@@ -15,7 +15,9 @@ import (
 	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/internal/pgquery"
 	"github.com/walferry/walferry/queue"
+	"github.com/walferry/walferry/source"
 	"github.com/walferry/walferry/source/snapshot"
 )
 
@@ -142,7 +144,7 @@ func (w *subscriptionWorker) bringTables(ctx context.Context, l *ledger, placed 
 		return fmt.Errorf("connect to the publisher: %w", err)
 	}
 	defer closeConn(pubConn)
-	targets, maps, err := selectTables(ctx, pubConn, w.pub, w.sub)
+	targets, maps, err := w.published(ctx, pubConn, placed)
 	if err != nil {
 		if placed {
 			w.logger.Warn("published tables cannot be read: new tables are not looked for", "error", err)
@@ -184,15 +186,32 @@ func (w *subscriptionWorker) bringTables(ctx context.Context, l *ledger, placed 
 	return w.copy(ctx, l, copies)
 }
 
+// published is what the publication holds for the subscription. A new one waits
+// for a publication that the log reader is to make.
+func (w *subscriptionWorker) published(ctx context.Context, pubConn *pgconn.PgConn, placed bool) ([]target, []snapshot.TableMap, error) {
+	for told := false; ; told = true {
+		targets, maps, err := selectTables(ctx, pubConn, w.pub, w.sub)
+		if placed || !errors.Is(err, source.ErrNoPublication) || len(w.pub.Publications) > 0 {
+			return targets, maps, err
+		}
+		if !told {
+			w.plain.Info("waiting until the log reader has made the publication", "publication", ownPublication(w.pub))
+		}
+		if err := sleep(ctx, 2*waitPoll); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
 // mayCopyAgain refuses to copy a table that was out of the publication for a
 // while and holds rows: nobody knows which changes it missed.
 func (w *subscriptionWorker) mayCopyAgain(ctx context.Context, l *ledger, t target) error {
-	r, err := queryRow(ctx, l.conn, "select exists (select from "+quoteIdent(t.schema)+"."+quoteIdent(t.table)+")")
+	r, err := pgquery.One(ctx, l.conn, "select exists (select from "+sqlw.QuoteIdent(t.schema)+"."+sqlw.QuoteIdent(t.table)+")")
 	if err != nil {
-		return fmt.Errorf("look into %s.%s: %w", quoteName(t.schema), quoteName(t.table), err)
+		return fmt.Errorf("look into %s.%s: %w", sqlw.DisplayIdent(t.schema), sqlw.DisplayIdent(t.table), err)
 	}
 	if r[0] == "t" {
-		name := quoteName(t.schema) + "." + quoteName(t.table)
+		name := sqlw.DisplayName(t.schema, t.table)
 		return &tableError{
 			table: name, err: fmt.Errorf("table %s left the publication and came back, and holds rows: what it missed is not known", t.source),
 			remedy: fmt.Sprintf("empty it to have it copied again: TRUNCATE %s", name),
@@ -238,7 +257,7 @@ func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snaps
 // the subscriber's own publication can leave them out. It is empty where the
 // role may not use origins or none is free; the applier says so then.
 func (w *subscriptionWorker) copyOrigin(ctx context.Context, l *ledger) (string, error) {
-	r, err := queryRow(ctx, l.conn, `select has_function_privilege('pg_replication_origin_create(text)', 'execute')
+	r, err := pgquery.One(ctx, l.conn, `select has_function_privilege('pg_replication_origin_create(text)', 'execute')
 			and has_function_privilege('pg_replication_origin_session_setup(text)', 'execute')
 			and coalesce(current_setting('max_active_replication_origins', true), current_setting('max_replication_slots'))::int
 			  > (select count(*) from pg_replication_origin where roname <> $1)`, apply.OriginName(w.sub.Name))
@@ -287,7 +306,8 @@ func (w *subscriptionWorker) place(ctx context.Context, l *ledger, q *queue.Queu
 
 // slotPosition is where the slot of the publisher stands: the queue holds
 // everything from there on. A slot that is still being made, which takes as long
-// as the transactions that run at the time, has no position yet: it is waited for.
+// as the transactions that run at the time, has no position yet: it is waited
+// for. What the log reader meets meanwhile is its own to report.
 func (w *subscriptionWorker) slotPosition(ctx context.Context) (change.LSN, error) {
 	conn, err := connect(ctx, w.pub.URL, "agent")
 	if err != nil {
@@ -295,7 +315,7 @@ func (w *subscriptionWorker) slotPosition(ctx context.Context) (change.LSN, erro
 	}
 	defer closeConn(conn)
 	for told := false; ; told = true {
-		rows, err := query(ctx, conn, `select confirmed_flush_lsn from pg_replication_slots where slot_name = $1 and confirmed_flush_lsn is not null`, w.pub.Slot)
+		rows, err := pgquery.Rows(ctx, conn, `select confirmed_flush_lsn from pg_replication_slots where slot_name = $1 and confirmed_flush_lsn is not null`, w.pub.Slot)
 		if err != nil {
 			return 0, fmt.Errorf("read the position of slot %s: %w", w.pub.Slot, err)
 		}
@@ -397,7 +417,7 @@ func (w *subscriptionWorker) needCopy(ctx context.Context, l *ledger, need *appl
 
 // currentLSN is where the publisher writes now.
 func currentLSN(ctx context.Context, pub *pgconn.PgConn) (change.LSN, error) {
-	r, err := queryRow(ctx, pub, `select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end`)
+	r, err := pgquery.One(ctx, pub, `select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end`)
 	if err != nil {
 		return 0, fmt.Errorf("read the publisher's position: %w", err)
 	}

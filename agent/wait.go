@@ -13,6 +13,8 @@ import (
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/internal/pgconnect"
+	"github.com/walferry/walferry/internal/pgquery"
+	"github.com/walferry/walferry/monitor"
 )
 
 // ErrWaitTimeout says that a subscription had not caught up in time.
@@ -27,12 +29,13 @@ type WaitOptions struct {
 	Subscriptions []string // empty: all of the configuration
 	LSN           string   // empty: what is committed at the time of the call
 	Timeout       time.Duration
-	Out           io.Writer // progress, a line every few seconds
+	Out           io.Writer // progress, a line when something has changed, every few seconds at most
 }
 
 const (
 	waitPoll     = 50 * time.Millisecond
 	waitProgress = 5 * time.Second
+	waitRepeat   = 30 * time.Second // of a line that says nothing new
 )
 
 // Wait returns when the subscriptions have applied everything that was
@@ -88,7 +91,7 @@ func waitGoal(ctx context.Context, url, lsn string) (change.LSN, error) {
 		}
 		defer closeConn(conn)
 		for {
-			r, err := queryRow(ctx, conn, `select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end::text, pg_is_in_recovery()`)
+			r, err := pgquery.One(ctx, conn, `select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end::text, pg_is_in_recovery()`)
 			if err != nil {
 				return 0, err
 			}
@@ -102,7 +105,7 @@ func waitGoal(ctx context.Context, url, lsn string) (change.LSN, error) {
 			}
 			if now >= goal {
 				if r[1] != "t" {
-					if _, err := query(ctx, conn, `select pg_logical_emit_message(true, 'walferry.wait', '')`); err != nil {
+					if _, err := pgquery.Rows(ctx, conn, `select pg_logical_emit_message(true, 'walferry.wait', '')`); err != nil {
 						return 0, fmt.Errorf("write a marker: %w", err)
 					}
 				}
@@ -123,7 +126,9 @@ type waiter struct {
 
 	conn, pub *pgconn.PgConn
 	last      string // what is missing, for people
-	errors    int64  // count at the first look
+	told      string // what was written to out
+	toldAt    time.Time
+	errors    int64 // count at the first look
 	looked    bool
 }
 
@@ -148,13 +153,17 @@ func (w *waiter) run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil || sleep(ctx, waitPoll) != nil {
 			if errors.Is(context.Cause(ctx), ErrWaitTimeout) {
-				return fmt.Errorf("%w: subscription %s: %s", ErrWaitTimeout, w.sub.Name, w.last)
+				return fmt.Errorf("%w: subscription %s: %s%s", ErrWaitTimeout, w.sub.Name, w.last, w.readerError())
 			}
 			return ctx.Err()
 		}
 		if w.out != nil && time.Now().After(next) {
-			fmt.Fprintf(w.out, "waiting for subscription %s: %s\n", w.sub.Name, w.last)
 			next = time.Now().Add(waitProgress)
+			text := w.last + w.readerError()
+			if text != w.told || time.Since(w.toldAt) > waitRepeat {
+				fmt.Fprintf(w.out, "waiting for subscription %s: %s\n", w.sub.Name, text)
+				w.told, w.toldAt = text, time.Now()
+			}
 		}
 	}
 }
@@ -180,8 +189,14 @@ func (w *waiter) look(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if !ok {
-		w.last = "the initial copy is not finished"
-		return false, nil
+		if w.last = "the initial copy is not finished"; w.sub.Initial == config.InitialNone {
+			w.last = "it has no position yet"
+		}
+		slot, err := w.slotMissing(ctx)
+		if slot != "" {
+			w.last += ": " + slot
+		}
+		return false, err
 	}
 	if pos < w.goal {
 		w.last = fmt.Sprintf("applied up to %s, has to reach %s", pos, w.goal)
@@ -203,7 +218,51 @@ func (w *waiter) stopped(ctx context.Context, l *ledger) error {
 		w.looked, w.errors = true, st.ErrorCount
 	}
 	if st.State == "error" && st.ErrorCount >= w.errors+2 {
-		return fmt.Errorf("%w: subscription %s: %s", ErrSubscriptionStopped, w.sub.Name, cardText(st.Error))
+		return fmt.Errorf("%w: subscription %s: %s%s", ErrSubscriptionStopped, w.sub.Name, cardText(st.Error), w.readerError())
+	}
+	return nil
+}
+
+// slotMissing says what keeps the publisher's slot from being there; it is empty
+// when nothing does.
+func (w *waiter) slotMissing(ctx context.Context) (string, error) {
+	if err := w.connectPublisher(ctx); err != nil {
+		return "", err
+	}
+	slot := w.cfg.PublisherByName(w.sub.Publisher).Slot
+	rows, err := pgquery.Rows(ctx, w.pub, `select confirmed_flush_lsn is not null from pg_replication_slots where slot_name = $1`, slot)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("look at slot %s: %w", slot, err)
+	case len(rows) == 0:
+		return fmt.Sprintf("the publisher has no replication slot %s yet", slot), nil
+	case !rows[0].Bool(0):
+		return fmt.Sprintf("replication slot %s is being made, which waits for the transactions that are open on the publisher", slot), nil
+	}
+	return "", nil
+}
+
+// readerError is what the log reader of the publisher complains about, when
+// its process runs with the same data_dir; otherwise it is empty.
+func (w *waiter) readerError() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	docs, _ := monitor.Query(ctx, w.cfg.DataDir) // no process to ask: the databases know the rest
+	for _, p := range monitor.Merge(docs).Publishers {
+		if p.Name == w.sub.Publisher && p.LastError != "" && p.State == monitor.Failed {
+			return fmt.Sprintf("; the log reader of publisher %s cannot go on: %s", p.Name, p.LastError)
+		}
+	}
+	return ""
+}
+
+func (w *waiter) connectPublisher(ctx context.Context) error {
+	if w.pub != nil {
+		return nil
+	}
+	var err error
+	if w.pub, err = connect(ctx, w.cfg.PublisherByName(w.sub.Publisher).URL, "wait"); err != nil {
+		return fmt.Errorf("connect to the publisher: %w", err)
 	}
 	return nil
 }
@@ -215,10 +274,8 @@ func (w *waiter) copied(ctx context.Context, l *ledger) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if w.pub == nil {
-		if w.pub, err = connect(ctx, w.cfg.PublisherByName(w.sub.Publisher).URL, "wait"); err != nil {
-			return false, fmt.Errorf("connect to the publisher: %w", err)
-		}
+	if err := w.connectPublisher(ctx); err != nil {
+		return false, err
 	}
 	targets, _, err := selectTables(ctx, w.pub, w.cfg.PublisherByName(w.sub.Publisher), w.sub)
 	if err != nil {

@@ -3,8 +3,11 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,6 +48,12 @@ func Connect(serverURL, creds string, logger *slog.Logger, opts ...nats.Option) 
 		}),
 	}
 	if creds != "" {
+		// The client reads it only when a server asks for it.
+		f, err := os.Open(creds)
+		if err != nil {
+			return nil, fmt.Errorf("read NATS credentials: %w", err)
+		}
+		_ = f.Close() // nothing was written
 		base = append(base, nats.UserCredentials(creds))
 	}
 	nc, err := nats.Connect(serverURL, append(base, opts...)...)
@@ -52,6 +61,19 @@ func Connect(serverURL, creds string, logger *slog.Logger, opts ...nats.Option) 
 		return nil, fmt.Errorf("connect to NATS at %s: %w", redact(serverURL), withoutURL(err))
 	}
 	return nc, nil
+}
+
+// Unreachable reports whether an error of [Connect] says that no server could be
+// reached, which may pass by itself, and not that one refused or that the
+// settings are wrong.
+func Unreachable(err error) bool {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return true
+	}
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)
 }
 
 // redact leaves user and password out of a server URL.

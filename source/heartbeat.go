@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/internal/pgconnect"
 )
 
@@ -93,7 +94,7 @@ func (h *heartbeat) emit(ctx context.Context, conn **pgconn.PgConn, wal *string)
 	if r[0][0] == *wal {
 		return nil
 	}
-	if _, err := query(ctx, *conn, "write heartbeat", "SELECT pg_catalog.pg_logical_emit_message(true, "+quoteLiteral(HeartbeatPrefix)+", pg_catalog.clock_timestamp()::text)"); err != nil {
+	if _, err := query(ctx, *conn, "write heartbeat", "SELECT pg_catalog.pg_logical_emit_message(true, "+sqlw.QuoteLiteral(HeartbeatPrefix)+", pg_catalog.clock_timestamp()::text)"); err != nil {
 		return err
 	}
 	if r, err = query(ctx, *conn, "read position", "SELECT pg_catalog.pg_current_wal_insert_lsn()"); err != nil {

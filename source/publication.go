@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/apply/sqlw"
 )
 
 // PublicationSpec describes the publication that walferry makes for a
@@ -35,7 +37,7 @@ type PublicationSpec struct {
 type TableName struct{ Schema, Name string }
 
 // String quotes the name for SQL.
-func (t TableName) String() string { return quoteIdent(t.Schema) + "." + quoteIdent(t.Name) }
+func (t TableName) String() string { return sqlw.QuoteIdent(t.Schema) + "." + sqlw.QuoteIdent(t.Name) }
 
 // PublicationName is the default name of a publisher's publication.
 func PublicationName(publisher string) string {
@@ -94,7 +96,7 @@ func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec Publicatio
 	for i, t := range want {
 		list[i] = t.String()
 	}
-	name := quoteIdent(spec.Name)
+	name := sqlw.QuoteIdent(spec.Name)
 	var sql []string
 	if !exists {
 		create := "CREATE PUBLICATION " + name
@@ -102,7 +104,7 @@ func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec Publicatio
 			create += " FOR TABLE " + strings.Join(list, ", ")
 		}
 		sql = append(sql, create+" WITH (publish_via_partition_root = true)",
-			"COMMENT ON PUBLICATION "+name+" IS "+quoteLiteral(pubComment))
+			"COMMENT ON PUBLICATION "+name+" IS "+sqlw.QuoteLiteral(pubComment))
 	} else {
 		var drop, add []string
 		for _, t := range have {
@@ -143,7 +145,7 @@ func DropPublication(ctx context.Context, conn *pgconn.PgConn, name string) (boo
 	if err != nil || !exists || !mine {
 		return false, err
 	}
-	if _, err := query(ctx, conn, "drop publication "+name, "BEGIN; SET LOCAL synchronous_commit = local; DROP PUBLICATION IF EXISTS "+quoteIdent(name)+"; COMMIT"); err != nil {
+	if _, err := query(ctx, conn, "drop publication "+name, "BEGIN; SET LOCAL synchronous_commit = local; DROP PUBLICATION IF EXISTS "+sqlw.QuoteIdent(name)+"; COMMIT"); err != nil {
 		return false, err
 	}
 	return true, nil
@@ -156,7 +158,7 @@ SELECT pg_catalog.obj_description(p.oid, 'pg_publication'), n.nspname, c.relname
   LEFT JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid
   LEFT JOIN pg_catalog.pg_class c ON c.oid = pr.prrelid
   LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE p.pubname = `+quoteLiteral(name))
+ WHERE p.pubname = `+sqlw.QuoteLiteral(name))
 	if err != nil {
 		return nil, false, false, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/source/pgoutput"
 )
@@ -32,21 +33,21 @@ type Command struct {
 func PeekCommands(ctx context.Context, conn *pgconn.PgConn, slot string, publications []string, limit int) ([]Command, error) {
 	name := fmt.Sprintf("walferry_peek_%d", conn.PID())
 	if _, err := query(ctx, conn, "copy slot "+slot, "SELECT pg_catalog.pg_copy_logical_replication_slot("+
-		quoteLiteral(slot)+", "+quoteLiteral(name)+", true)"); err != nil {
+		sqlw.QuoteLiteral(slot)+", "+sqlw.QuoteLiteral(name)+", true)"); err != nil {
 		return nil, err
 	}
 	defer func() {
-		_, _ = query(context.WithoutCancel(ctx), conn, "drop copy", "SELECT pg_catalog.pg_drop_replication_slot("+quoteLiteral(name)+")")
+		_, _ = query(context.WithoutCancel(ctx), conn, "drop copy", "SELECT pg_catalog.pg_drop_replication_slot("+sqlw.QuoteLiteral(name)+")")
 	}()
 	names := ""
 	for i, p := range publications {
 		if i > 0 {
 			names += ","
 		}
-		names += quoteIdent(p)
+		names += sqlw.QuoteIdent(p)
 	}
 	rows, err := query(ctx, conn, "peek at slot "+slot, "SELECT pg_catalog.encode(data, 'hex') FROM pg_catalog.pg_logical_slot_peek_binary_changes("+
-		quoteLiteral(name)+", NULL, "+strconv.Itoa(limit)+", 'proto_version', '1', 'publication_names', "+quoteLiteral(names)+")")
+		sqlw.QuoteLiteral(name)+", NULL, "+strconv.Itoa(limit)+", 'proto_version', '1', 'publication_names', "+sqlw.QuoteLiteral(names)+")")
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (p *peeker) message(msg []byte) error {
 	case pgoutput.Truncate:
 		for _, oid := range m.Relations {
 			if r := p.rels[oid]; r != nil {
-				c.Truncated = append(c.Truncated, quoteIdent(r.Schema)+"."+quoteIdent(r.Name))
+				c.Truncated = append(c.Truncated, sqlw.QuoteIdent(r.Schema)+"."+sqlw.QuoteIdent(r.Name))
 			}
 		}
 	default:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/internal/pgconnect"
 	"github.com/walferry/walferry/source/pgoutput"
@@ -255,7 +256,7 @@ func (s *session) command(at change.LSN) string {
 	o := s.o
 	names := make([]string, 0, 2)
 	for _, p := range o.publications() {
-		names = append(names, quoteIdent(p))
+		names = append(names, sqlw.QuoteIdent(p))
 	}
 	proto := 1
 	if o.Streaming {
@@ -263,16 +264,16 @@ func (s *session) command(at change.LSN) string {
 	}
 	opts := []string{
 		fmt.Sprintf("proto_version '%d'", proto),
-		"publication_names " + quoteLiteral(strings.Join(names, ",")),
+		"publication_names " + sqlw.QuoteLiteral(strings.Join(names, ",")),
 		"messages 'true'",
 	}
 	if o.Streaming {
 		opts = append(opts, "streaming 'on'")
 	}
 	if s.server.version >= 160000 && o.Origin != "" {
-		opts = append(opts, "origin "+quoteLiteral(o.Origin))
+		opts = append(opts, "origin "+sqlw.QuoteLiteral(o.Origin))
 	}
-	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %v (%s)", quoteIdent(o.Slot), at, strings.Join(opts, ", "))
+	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %v (%s)", sqlw.QuoteIdent(o.Slot), at, strings.Join(opts, ", "))
 }
 
 // append hands a batch to the queue.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/internal/pgconnect"
 )
@@ -87,7 +88,7 @@ func readSlot(ctx context.Context, conn *pgconn.PgConn, name string) (slotState,
 	r, err := query(ctx, conn, "read slot", `
 SELECT j->>'plugin', j->>'database', j->>'temporary', j->>'active', j->>'active_pid',
        j->>'confirmed_flush_lsn', j->>'restart_lsn', j->>'wal_status', j->>'invalidation_reason', j->>'conflicting', j->>'slot_type'
-  FROM (SELECT pg_catalog.to_jsonb(s) AS j FROM pg_catalog.pg_replication_slots s WHERE slot_name = `+quoteLiteral(name)+`) x`)
+  FROM (SELECT pg_catalog.to_jsonb(s) AS j FROM pg_catalog.pg_replication_slots s WHERE slot_name = `+sqlw.QuoteLiteral(name)+`) x`)
 	if err != nil || len(r) == 0 {
 		return slotState{}, err
 	}
@@ -172,7 +173,7 @@ func ensureSlot(ctx context.Context, conn *pgconn.PgConn, name string, failover 
 		return s, err
 	}
 	version := pgconnect.ServerVersion(conn.ParameterStatus("server_version"))
-	cmd := "CREATE_REPLICATION_SLOT " + quoteIdent(name) + " LOGICAL pgoutput "
+	cmd := "CREATE_REPLICATION_SLOT " + sqlw.QuoteIdent(name) + " LOGICAL pgoutput "
 	switch {
 	case version < 150000:
 		cmd += "NOEXPORT_SNAPSHOT"
@@ -207,7 +208,7 @@ func canceled(ctx context.Context, err error) bool { return ctx.Err() != nil || 
 // slot that does not exist is no error; one that is in use is.
 func DropSlot(ctx context.Context, conn *pgconn.PgConn, name string) (bool, error) {
 	r, err := query(ctx, conn, "drop slot "+name, `SELECT pg_catalog.pg_drop_replication_slot(slot_name)
-  FROM pg_catalog.pg_replication_slots WHERE slot_name = `+quoteLiteral(name)+` AND database = pg_catalog.current_database()`)
+  FROM pg_catalog.pg_replication_slots WHERE slot_name = `+sqlw.QuoteLiteral(name)+` AND database = pg_catalog.current_database()`)
 	return len(r) > 0, err
 }
 

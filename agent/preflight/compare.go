@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/internal/pgquery"
 	"github.com/walferry/walferry/source/snapshot"
 )
 
@@ -68,9 +70,9 @@ func (s *subscriber) tables(ctx context.Context, selected []*table) error {
 		schemas, tables = append(schemas, schema), append(tables, name)
 	}
 	for _, c := range s.cfg.Rename.Collisions(names) {
-		s.add(Error, qualified(c.Target.Schema, c.Target.Table), "rename or exclude one of them", "%s", c)
+		s.add(Error, sqlw.DisplayName(c.Target.Schema, c.Target.Table), "rename or exclude one of them", "%s", c)
 	}
-	rows, err := query(ctx, s.conn, tablesSQL+` JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) w(s, t)) w ON w.s = n.nspname AND w.t = c.relname`, textArray(schemas), textArray(tables))
+	rows, err := pgquery.Rows(ctx, s.conn, tablesSQL+` JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) w(s, t)) w ON w.s = n.nspname AND w.t = c.relname`, pgquery.TextArray(schemas), pgquery.TextArray(tables))
 	if err != nil {
 		return err
 	}
@@ -118,16 +120,16 @@ func (s *subscriber) columns(pair pairing) {
 		d, ok := to[c.name]
 		switch {
 		case !ok:
-			s.add(Error, t, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s;", t, ident(c.name), c.typ), "column %s is missing", ident(c.name))
+			s.add(Error, t, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s;", t, sqlw.DisplayIdent(c.name), c.typ), "column %s is missing", sqlw.DisplayIdent(c.name))
 		case d.generated != "" && c.generated == "":
-			s.add(Error, t, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP EXPRESSION; or leave the column out of the publication", t, ident(c.name)), "column %s is generated here and an ordinary one on the publisher", ident(c.name))
+			s.add(Error, t, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP EXPRESSION; or leave the column out of the publication", t, sqlw.DisplayIdent(c.name)), "column %s is generated here and an ordinary one on the publisher", sqlw.DisplayIdent(c.name))
 		case d.typ != c.typ:
-			s.add(Warning, t, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE %s;", t, ident(c.name), c.typ), "column %s has type %s, on the publisher %s: a value that does not fit stops the subscription", ident(c.name), d.typ, c.typ)
+			s.add(Warning, t, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE %s;", t, sqlw.DisplayIdent(c.name), c.typ), "column %s has type %s, on the publisher %s: a value that does not fit stops the subscription", sqlw.DisplayIdent(c.name), d.typ, c.typ)
 		}
 	}
 	for _, d := range pair.to.columns {
 		if !sent[d.name] && d.notNull && !d.filled && d.identity == "" && d.generated == "" {
-			s.add(Error, t, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL; or SET DEFAULT ...", t, ident(d.name)), "column %s is NOT NULL without a default, and the publisher sends nothing for it", ident(d.name))
+			s.add(Error, t, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL; or SET DEFAULT ...", t, sqlw.DisplayIdent(d.name)), "column %s is NOT NULL without a default, and the publisher sends nothing for it", sqlw.DisplayIdent(d.name))
 		}
 	}
 }
@@ -143,7 +145,7 @@ func (s *subscriber) absent(ctx context.Context, absent []pairing) error {
 		by = "make it: tables are only made with initial: copy"
 	}
 	for _, a := range absent {
-		name := qualified(a.name.Schema, a.name.Table)
+		name := sqlw.DisplayName(a.name.Schema, a.name.Table)
 		switch {
 		case !create:
 			s.add(Error, name, by, "does not exist")
@@ -171,18 +173,18 @@ func (s *subscriber) mayCreate(ctx context.Context, absent []pairing) error {
 			schemas = append(schemas, a.name.Schema)
 		}
 	}
-	rows, err := query(ctx, s.conn, `SELECT w.s, n.oid IS NOT NULL, COALESCE(has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE'))
-		FROM unnest($1::text[]) w(s) LEFT JOIN pg_namespace n ON n.nspname = w.s`, textArray(schemas))
+	rows, err := pgquery.Rows(ctx, s.conn, `SELECT w.s, n.oid IS NOT NULL, COALESCE(has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE'))
+		FROM unnest($1::text[]) w(s) LEFT JOIN pg_namespace n ON n.nspname = w.s`, pgquery.TextArray(schemas))
 	if err != nil {
 		return err
 	}
 	for _, r := range rows {
 		switch {
-		case r.bool(2):
-		case r.bool(1):
-			s.add(Error, "schema "+r[0], fmt.Sprintf("GRANT CREATE ON SCHEMA %s TO %s;", ident(r[0]), ident(s.user)), "role %s lacks CREATE, which it needs to make tables", s.user)
+		case r.Bool(2):
+		case r.Bool(1):
+			s.add(Error, "schema "+r[0], fmt.Sprintf("GRANT CREATE ON SCHEMA %s TO %s;", sqlw.DisplayIdent(r[0]), sqlw.DisplayIdent(s.user)), "role %s lacks CREATE, which it needs to make tables", s.user)
 		default:
-			s.add(Error, "schema "+r[0], fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s; or GRANT CREATE ON DATABASE %s TO %s;", ident(r[0]), ident(s.user), ident(s.database), ident(s.user)), "does not exist, and role %s may not make it", s.user)
+			s.add(Error, "schema "+r[0], fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s; or GRANT CREATE ON DATABASE %s TO %s;", sqlw.DisplayIdent(r[0]), sqlw.DisplayIdent(s.user), sqlw.DisplayIdent(s.database), sqlw.DisplayIdent(s.user)), "does not exist, and role %s may not make it", s.user)
 		}
 	}
 	return nil
@@ -198,23 +200,23 @@ func (s *subscriber) types(ctx context.Context, absent []pairing, create bool) e
 				continue
 			}
 			seen[c.typeKey] = true
-			r, err := queryRow(ctx, s.conn, `SELECT to_regtype($1) IS NOT NULL, EXISTS (SELECT FROM pg_extension WHERE extname = $2), EXISTS (SELECT FROM pg_available_extensions WHERE name = $2)`, c.typeKey, c.extension)
+			r, err := pgquery.One(ctx, s.conn, `SELECT to_regtype($1) IS NOT NULL, EXISTS (SELECT FROM pg_extension WHERE extname = $2), EXISTS (SELECT FROM pg_available_extensions WHERE name = $2)`, c.typeKey, c.extension)
 			if err != nil {
 				return err
 			}
 			object, where := "type "+c.typeKey, ""
 			if c.typeSchema != "public" {
-				where = fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s; ", ident(c.typeSchema))
+				where = fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s; ", sqlw.DisplayIdent(c.typeSchema))
 			}
-			ext := fmt.Sprintf("%sCREATE EXTENSION %s SCHEMA %s;", where, ident(c.extension), ident(c.typeSchema))
+			ext := fmt.Sprintf("%sCREATE EXTENSION %s SCHEMA %s;", where, sqlw.DisplayIdent(c.extension), sqlw.DisplayIdent(c.typeSchema))
 			switch {
-			case r.bool(0):
-			case c.extension != "" && !r.bool(1) && !r.bool(2):
-				s.add(Error, object, fmt.Sprintf("install the package with extension %s on the subscriber's server, then %s", c.extension, ext), "its extension %s is not available (column %s of %s)", c.extension, ident(c.name), a.from)
+			case r.Bool(0):
+			case c.extension != "" && !r.Bool(1) && !r.Bool(2):
+				s.add(Error, object, fmt.Sprintf("install the package with extension %s on the subscriber's server, then %s", c.extension, ext), "its extension %s is not available (column %s of %s)", c.extension, sqlw.DisplayIdent(c.name), a.from)
 			case c.extension != "" && !create:
-				s.add(Error, object, ext, "is missing: extension %s is not installed (column %s of %s)", c.extension, ident(c.name), a.from)
+				s.add(Error, object, ext, "is missing: extension %s is not installed (column %s of %s)", c.extension, sqlw.DisplayIdent(c.name), a.from)
 			case !create:
-				s.add(Error, object, "make it as it is on the publisher, before its tables", "is missing (column %s of %s)", ident(c.name), a.from)
+				s.add(Error, object, "make it as it is on the publisher, before its tables", "is missing (column %s of %s)", sqlw.DisplayIdent(c.name), a.from)
 			}
 		}
 	}
@@ -232,10 +234,10 @@ func (s *subscriber) privileges() {
 		}
 		if !t.usage && !schemas[t.schema] {
 			schemas[t.schema] = true
-			s.add(Error, "schema "+t.schema, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;", ident(t.schema), ident(s.user)), "role %s lacks USAGE", s.user)
+			s.add(Error, "schema "+t.schema, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;", sqlw.DisplayIdent(t.schema), sqlw.DisplayIdent(s.user)), "role %s lacks USAGE", s.user)
 		}
 		if t.rlsActive {
-			s.add(Error, t.String(), fmt.Sprintf("ALTER ROLE %s BYPASSRLS; or ALTER TABLE %s DISABLE ROW LEVEL SECURITY;", ident(s.user), t), "row-level security applies to role %s, and PostgreSQL refuses to replicate through it", s.user)
+			s.add(Error, t.String(), fmt.Sprintf("ALTER ROLE %s BYPASSRLS; or ALTER TABLE %s DISABLE ROW LEVEL SECURITY;", sqlw.DisplayIdent(s.user), t), "row-level security applies to role %s, and PostgreSQL refuses to replicate through it", s.user)
 		}
 		var lacks []string
 		for _, w := range []struct {
@@ -259,7 +261,7 @@ func (s *subscriber) privileges() {
 	}
 	for lacks, tables := range missing {
 		list := strings.Join(tables, ", ")
-		s.add(Error, list, fmt.Sprintf("GRANT %s ON %s TO %s;", lacks, list, ident(s.user)), "role %s lacks %s", s.user, lacks)
+		s.add(Error, list, fmt.Sprintf("GRANT %s ON %s TO %s;", lacks, list, sqlw.DisplayIdent(s.user)), "role %s lacks %s", s.user, lacks)
 	}
 }
 
@@ -270,16 +272,16 @@ func (s *subscriber) deferrable(ctx context.Context, targets []*table) error {
 	for _, t := range targets {
 		oids = append(oids, t.oid)
 	}
-	rows, err := query(ctx, s.conn, `SELECT n.nspname, c.relname, k.conname, k.contype FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+	rows, err := pgquery.Rows(ctx, s.conn, `SELECT n.nspname, c.relname, k.conname, k.contype FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE k.condeferrable AND k.contype IN ('u', 'p', 'x') AND k.conrelid = ANY ($1::oid[]) ORDER BY 1, 2, 3`, "{"+strings.Join(oids, ",")+"}")
 	if err != nil {
 		return err
 	}
 	for _, r := range rows {
 		kind := map[string]string{"u": "unique", "p": "primary key", "x": "exclusion"}[r[3]]
-		t := qualified(r[0], r[1])
-		s.add(Info, t, fmt.Sprintf("if nothing needs it deferrable: ALTER TABLE %s DROP CONSTRAINT %s; and add it again without DEFERRABLE", t, ident(r[2])),
-			"%s constraint %s is deferrable: it cannot be used to find rows, and PostgreSQL does not enforce it while session_replication_role is replica", kind, ident(r[2]))
+		t := sqlw.DisplayName(r[0], r[1])
+		s.add(Info, t, fmt.Sprintf("if nothing needs it deferrable: ALTER TABLE %s DROP CONSTRAINT %s; and add it again without DEFERRABLE", t, sqlw.DisplayIdent(r[2])),
+			"%s constraint %s is deferrable: it cannot be used to find rows, and PostgreSQL does not enforce it while session_replication_role is replica", kind, sqlw.DisplayIdent(r[2]))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/queue"
 )
@@ -38,7 +39,7 @@ func crossChecks(pubs []*publisher, subs []*subscriber) {
 				to:   node{s.systemID, s.databaseID, pair.name.Schema, pair.name.Table}, sub: s,
 			}
 			if first := writer[e.to]; first != nil && first != s {
-				s.add(Error, qualified(e.to.schema, e.to.table), "exclude the table from one of them, or rename it in one", "is written by %s too", first.name)
+				s.add(Error, sqlw.DisplayName(e.to.schema, e.to.table), "exclude the table from one of them, or rename it in one", "is written by %s too", first.name)
 			} else {
 				writer[e.to] = s
 			}
@@ -56,7 +57,7 @@ func crossChecks(pubs []*publisher, subs []*subscriber) {
 		if e.sub.pub.version < 160000 {
 			remedy += " (needs version 16 there), or replicate in one direction only"
 		}
-		e.sub.add(Error, qualified(e.to.schema, e.to.table), remedy, "its changes come back to the publisher's table %s and are sent again, without end", qualified(e.from.schema, e.from.table))
+		e.sub.add(Error, sqlw.DisplayName(e.to.schema, e.to.table), remedy, "its changes come back to the publisher's table %s and are sent again, without end", sqlw.DisplayName(e.from.schema, e.from.table))
 	}
 }
 

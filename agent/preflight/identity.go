@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/walferry/walferry/apply/sqlw"
 )
 
 // identities looks whether updates and deletes name their row in the log. If
@@ -60,9 +62,9 @@ func (p *publisher) identityPublished(t *table) {
 			continue
 		}
 		if c.generated == "" {
-			missing = append(missing, ident(c.name))
+			missing = append(missing, sqlw.DisplayIdent(c.name))
 		} else if p.version >= 180000 {
-			generated = append(generated, ident(c.name))
+			generated = append(generated, sqlw.DisplayIdent(c.name))
 		}
 	}
 	if len(missing) > 0 {
@@ -72,7 +74,7 @@ func (p *publisher) identityPublished(t *table) {
 	if len(generated) > 0 {
 		remedy := "ALTER TABLE " + t.String() + " REPLICA IDENTITY DEFAULT; (with a primary key)"
 		if !p.makesPublication() {
-			remedy = fmt.Sprintf("ALTER PUBLICATION %s SET (publish_generated_columns = stored); or %s", ident(p.cfg.Publications[0]), remedy)
+			remedy = fmt.Sprintf("ALTER PUBLICATION %s SET (publish_generated_columns = stored); or %s", sqlw.DisplayIdent(p.cfg.Publications[0]), remedy)
 		}
 		p.add(Error, t.String(), remedy, "generated column %s is part of its replica identity (%s) and not published: UPDATE and DELETE fail on the publisher", strings.Join(generated, ", "), identityName(t))
 	}
@@ -88,17 +90,17 @@ func (p *publisher) rights() {
 	for _, t := range p.tables {
 		if !t.usage && !schemas[t.schema] {
 			schemas[t.schema] = true
-			p.add(Error, "schema "+t.schema, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;", ident(t.schema), ident(p.user)), "role %s lacks USAGE", p.user)
+			p.add(Error, "schema "+t.schema, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;", sqlw.DisplayIdent(t.schema), sqlw.DisplayIdent(p.user)), "role %s lacks USAGE", p.user)
 		}
 		if !t.can("SELECT") {
 			unreadable = append(unreadable, t.String())
 		}
 		if t.rlsActive {
-			p.add(Error, t.String(), fmt.Sprintf("ALTER ROLE %s BYPASSRLS;", ident(p.user)), "row-level security would hide rows of the initial copy from role %s", p.user)
+			p.add(Error, t.String(), fmt.Sprintf("ALTER ROLE %s BYPASSRLS;", sqlw.DisplayIdent(p.user)), "row-level security would hide rows of the initial copy from role %s", p.user)
 		}
 	}
 	if len(unreadable) > 0 {
 		list := strings.Join(unreadable, ", ")
-		p.add(Error, list, fmt.Sprintf("GRANT SELECT ON %s TO %s;", list, ident(p.user)), "role %s lacks SELECT, which the initial copy needs", p.user)
+		p.add(Error, list, fmt.Sprintf("GRANT SELECT ON %s TO %s;", list, sqlw.DisplayIdent(p.user)), "role %s lacks SELECT, which the initial copy needs", p.user)
 	}
 }

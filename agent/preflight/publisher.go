@@ -9,8 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/internal/pgconnect"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 func (s *side) setting(name string) string { return s.settings[name].value }
@@ -96,16 +98,16 @@ func (p *publisher) walSettings() {
 // replicationRole looks whether the role may start a replication connection,
 // and whether pg_hba.conf lets it.
 func (p *publisher) replicationRole(ctx context.Context) {
-	r, err := queryRow(ctx, p.conn, `SELECT rolreplication OR rolsuper OR COALESCE((SELECT pg_has_role(oid, 'USAGE') FROM pg_roles WHERE rolname = 'rds_replication'), false)
+	r, err := pgquery.One(ctx, p.conn, `SELECT rolreplication OR rolsuper OR COALESCE((SELECT pg_has_role(oid, 'USAGE') FROM pg_roles WHERE rolname = 'rds_replication'), false)
 		FROM pg_roles WHERE rolname = current_user`)
 	if err != nil {
 		p.broken("role "+p.user, err)
 		return
 	}
-	if !r.bool(0) {
-		remedy := fmt.Sprintf("ALTER ROLE %s REPLICATION;", ident(p.user))
+	if !r.Bool(0) {
+		remedy := fmt.Sprintf("ALTER ROLE %s REPLICATION;", sqlw.DisplayIdent(p.user))
 		if p.managed == "rds" {
-			remedy = fmt.Sprintf("GRANT rds_replication TO %s;", ident(p.user))
+			remedy = fmt.Sprintf("GRANT rds_replication TO %s;", sqlw.DisplayIdent(p.user))
 		}
 		p.add(Error, "role "+p.user, remedy, "lacks REPLICATION")
 		return
@@ -124,7 +126,7 @@ func (p *publisher) replicationRole(ctx context.Context) {
 	switch {
 	case errors.As(err, &pg) && pg.Code == "53300": // too_many_connections; see capacity
 	case errors.As(err, &pg) && pg.Code[:2] == "28":
-		p.add(Error, "role "+p.user, fmt.Sprintf("add to pg_hba.conf and reload: host %s %s <address> scram-sha-256", ident(p.database), ident(p.user)), "cannot make a replication connection: %s", pg.Message)
+		p.add(Error, "role "+p.user, fmt.Sprintf("add to pg_hba.conf and reload: host %s %s <address> scram-sha-256", sqlw.DisplayIdent(p.database), sqlw.DisplayIdent(p.user)), "cannot make a replication connection: %s", pg.Message)
 	default:
 		p.add(Error, "replication connection", "", "cannot be made: %s", oneLine(err))
 	}
@@ -132,7 +134,7 @@ func (p *publisher) replicationRole(ctx context.Context) {
 
 // capacity counts free slots and WAL senders.
 func (p *publisher) capacity(ctx context.Context) {
-	r, err := queryRow(ctx, p.conn, `SELECT (SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication),
+	r, err := pgquery.One(ctx, p.conn, `SELECT (SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication),
 		(SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1), (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND active)`, p.cfg.Slot)
 	if err != nil {
 		p.broken("replication slots", err)
@@ -163,7 +165,7 @@ func (p *publisher) longTransactions(ctx context.Context) {
 	if !p.copies {
 		return
 	}
-	rows, err := query(ctx, p.conn, `SELECT 'pid ' || pid, date_trunc('second', now() - xact_start)::text, 'SELECT pg_terminate_backend(' || pid || ');' FROM pg_stat_activity
+	rows, err := pgquery.Rows(ctx, p.conn, `SELECT 'pid ' || pid, date_trunc('second', now() - xact_start)::text, 'SELECT pg_terminate_backend(' || pid || ');' FROM pg_stat_activity
 		WHERE backend_xid IS NOT NULL AND xact_start < now() - interval '5 minutes'
 		UNION ALL SELECT 'prepared transaction ' || quote_literal(gid), date_trunc('second', now() - prepared)::text, 'COMMIT PREPARED ' || quote_literal(gid) || '; or ROLLBACK PREPARED ' || quote_literal(gid) || ';' FROM pg_prepared_xacts
 		WHERE prepared < now() - interval '5 minutes'`)
@@ -178,7 +180,7 @@ func (p *publisher) longTransactions(ctx context.Context) {
 
 // slot looks at the state of the publisher's slot.
 func (p *publisher) slot(ctx context.Context) {
-	rows, err := query(ctx, p.conn, `SELECT COALESCE(plugin, ''), slot_type, COALESCE(database, ''), temporary, active, COALESCE(wal_status, ''),
+	rows, err := pgquery.Rows(ctx, p.conn, `SELECT COALESCE(plugin, ''), slot_type, COALESCE(database, ''), temporary, active, COALESCE(wal_status, ''),
 		COALESCE(a.application_name, ''), COALESCE(s.active_pid::text, ''), COALESCE(to_jsonb(s)->>'conflicting', ''), COALESCE(to_jsonb(s)->>'invalidation_reason', '')
 		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid WHERE slot_name = $1`, p.cfg.Slot)
 	if err != nil {
@@ -189,7 +191,7 @@ func (p *publisher) slot(ctx context.Context) {
 		return
 	}
 	r := rows[0]
-	object, drop := "slot "+p.cfg.Slot, fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", literal(p.cfg.Slot))
+	object, drop := "slot "+p.cfg.Slot, fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", sqlw.QuoteLiteral(p.cfg.Slot))
 	other := "set another slot name, or if nothing needs it: " + drop
 	switch {
 	case r[1] != "logical":
@@ -201,7 +203,7 @@ func (p *publisher) slot(ctx context.Context) {
 	case r[2] != p.database:
 		p.add(Error, object, other, "belongs to database %s, not %s", r[2], p.database)
 		return
-	case r.bool(3):
+	case r.Bool(3):
 		p.add(Error, object, "set another slot name", "is the temporary slot of pid %s", r[7])
 		return
 	}
@@ -214,7 +216,7 @@ func (p *publisher) slot(ctx context.Context) {
 	} else if r[5] == "unreserved" {
 		p.add(Warning, object, alterSystem("max_slot_wal_keep_size", "-1", false), "is about to be lost: it holds more log than max_slot_wal_keep_size")
 	}
-	if r.bool(4) {
+	if r.Bool(4) {
 		if strings.HasPrefix(r[6], "walferry") {
 			p.add(Info, object, "", "is in use by pid %s (%s): walferry is running", r[7], r[6])
 		} else {

@@ -10,7 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/internal/pgconnect"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // minVersion is the oldest server that works, as in server_version_num.
@@ -94,7 +96,7 @@ func versionProblem(version int) string {
 }
 
 func (s *side) facts(ctx context.Context, c *pgconn.PgConn) error {
-	r, err := queryRow(ctx, c, `SELECT (SELECT system_identifier FROM pg_control_system()), pg_postmaster_start_time(), current_database(),
+	r, err := pgquery.One(ctx, c, `SELECT (SELECT system_identifier FROM pg_control_system()), pg_postmaster_start_time(), current_database(),
 		(SELECT oid FROM pg_database WHERE datname = current_database()), current_user, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
 		pg_is_in_recovery(), current_setting('server_encoding'),
 		(SELECT CASE rolname WHEN 'rds_superuser' THEN 'rds' WHEN 'cloudsqlsuperuser' THEN 'cloudsql' WHEN 'azure_pg_admin' THEN 'azure' END
@@ -103,9 +105,9 @@ func (s *side) facts(ctx context.Context, c *pgconn.PgConn) error {
 		return err
 	}
 	s.systemID, s.started, s.database, s.databaseID, s.user = r[0], r[1], r[2], r[3], r[4]
-	s.super, s.recovery, s.encoding, s.managed = r.bool(5), r.bool(6), r[7], r[8]
+	s.super, s.recovery, s.encoding, s.managed = r.Bool(5), r.Bool(6), r[7], r[8]
 	s.version = pgconnect.ServerVersion(c.ParameterStatus("server_version"))
-	rows, err := query(ctx, c, `SELECT name, setting, COALESCE(unit, '') FROM pg_settings`)
+	rows, err := pgquery.Rows(ctx, c, `SELECT name, setting, COALESCE(unit, '') FROM pg_settings`)
 	if err != nil {
 		return err
 	}
@@ -124,7 +126,7 @@ func (s *side) sameServer(ctx context.Context, cfg *pgconn.Config) {
 			s.connectFailed(cfg, err)
 			return
 		}
-		r, err := queryRow(ctx, c, `SELECT (SELECT system_identifier FROM pg_control_system()), pg_postmaster_start_time(),
+		r, err := pgquery.One(ctx, c, `SELECT (SELECT system_identifier FROM pg_control_system()), pg_postmaster_start_time(),
 			COALESCE(host(inet_server_addr()) || ':' || inet_server_port(), 'local socket')`)
 		_ = c.Close(ctx) // nothing was changed
 		if err != nil {
@@ -154,13 +156,13 @@ func (s *side) connectFailed(cfg *pgconn.Config, err error) {
 		err = errors.New(pg.Message)
 		switch {
 		case pg.Code == "3D000": // invalid_catalog_name
-			object, remedy = "database "+cfg.Database, "CREATE DATABASE "+ident(cfg.Database)+";"
+			object, remedy = "database "+cfg.Database, "CREATE DATABASE "+sqlw.DisplayIdent(cfg.Database)+";"
 		case pg.Code == "28P01": // invalid_password
-			object, remedy = "role "+cfg.User, "correct the password in the url, PGPASSWORD or the password file, or set it: ALTER ROLE "+ident(cfg.User)+" PASSWORD '...';"
+			object, remedy = "role "+cfg.User, "correct the password in the url, PGPASSWORD or the password file, or set it: ALTER ROLE "+sqlw.DisplayIdent(cfg.User)+" PASSWORD '...';"
 		case pg.Code[:2] == "28": // invalid authorization
-			object, remedy = "role "+cfg.User, fmt.Sprintf("CREATE ROLE %s LOGIN; if it is missing, and a line in pg_hba.conf that lets it in: host %s %s <address> scram-sha-256", ident(cfg.User), ident(cfg.Database), ident(cfg.User))
+			object, remedy = "role "+cfg.User, fmt.Sprintf("CREATE ROLE %s LOGIN; if it is missing, and a line in pg_hba.conf that lets it in: host %s %s <address> scram-sha-256", sqlw.DisplayIdent(cfg.User), sqlw.DisplayIdent(cfg.Database), sqlw.DisplayIdent(cfg.User))
 		case pg.Code == "42501": // no CONNECT privilege
-			object, remedy = "role "+cfg.User, fmt.Sprintf("GRANT CONNECT ON DATABASE %s TO %s;", ident(cfg.Database), ident(cfg.User))
+			object, remedy = "role "+cfg.User, fmt.Sprintf("GRANT CONNECT ON DATABASE %s TO %s;", sqlw.DisplayIdent(cfg.Database), sqlw.DisplayIdent(cfg.User))
 		case pg.Code == "53300": // too_many_connections
 			object, remedy = "max_connections", "end unused sessions or raise max_connections (restart)"
 		case pg.Code == "57P03": // cannot_connect_now

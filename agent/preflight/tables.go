@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/config"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // table is a published table of a publisher, or a target of a subscriber.
@@ -28,7 +30,7 @@ type table struct {
 	insert, update, del, tr bool     // published operations
 }
 
-func (t *table) String() string { return qualified(t.schema, t.name) }
+func (t *table) String() string { return sqlw.DisplayName(t.schema, t.name) }
 
 func (t *table) can(privilege string) bool { return slices.Contains(t.privileges, privilege) }
 
@@ -53,8 +55,8 @@ const tablesSQL = `SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident
 	c.relispartition
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace`
 
-func readTable(r row) *table {
-	t := &table{schema: r[0], name: r[1], oid: r[2], kind: r[3], identity: r[4], owned: r.bool(5), usage: r.bool(6), rlsActive: r.bool(7)}
+func readTable(r pgquery.Row) *table {
+	t := &table{schema: r[0], name: r[1], oid: r[2], kind: r[3], identity: r[4], owned: r.Bool(5), usage: r.Bool(6), rlsActive: r.Bool(7)}
 	t.privileges = strings.Split(r[8], ",")
 	if r[9] != "" {
 		t.identityColumns = strings.Split(r[9], "\x01")
@@ -70,7 +72,7 @@ func (s *side) readColumns(ctx context.Context, tables []*table) error {
 		byOID[t.oid] = t
 		oids = append(oids, t.oid)
 	}
-	rows, err := query(ctx, s.conn, `SELECT a.attrelid, a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN n.nspname <> 'pg_catalog' THEN n.nspname ELSE '' END,
+	rows, err := pgquery.Rows(ctx, s.conn, `SELECT a.attrelid, a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN n.nspname <> 'pg_catalog' THEN n.nspname ELSE '' END,
 		COALESCE((SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid WHERE d.classid = 'pg_type'::regclass AND d.objid = b.oid
 		  AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'), ''), format_type(b.oid, NULL), a.attgenerated, a.attidentity, a.attnotnull, a.atthasdef, a.attnum
 		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_type b ON b.oid = CASE WHEN t.typelem <> 0 AND t.typlen = -1 THEN t.typelem ELSE t.oid END
@@ -83,7 +85,7 @@ func (s *side) readColumns(ctx context.Context, tables []*table) error {
 		t := byOID[r[0]]
 		t.columns = append(t.columns, column{
 			name: r[1], typ: r[2], typeSchema: r[3], extension: r[4], typeKey: r[5],
-			generated: r[6], identity: r[7], notNull: r.bool(8), filled: r.bool(9), num: r[10],
+			generated: r[6], identity: r[7], notNull: r.Bool(8), filled: r.Bool(9), num: r[10],
 		})
 	}
 	return nil
@@ -127,7 +129,7 @@ func (p *publisher) publications(ctx context.Context) {
 
 // futureTables are those that walferry's own publication will hold.
 func (p *publisher) futureTables(ctx context.Context) error {
-	rows, err := query(ctx, p.conn, tablesSQL+` WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition ORDER BY 1, 2`)
+	rows, err := pgquery.Rows(ctx, p.conn, tablesSQL+` WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition ORDER BY 1, 2`)
 	if err != nil {
 		return err
 	}
@@ -163,22 +165,22 @@ func (s *side) unmatched(set *config.TableSet, tables []*table, what string) {
 
 // mayPublish looks whether the role can make walferry's publication.
 func (p *publisher) mayPublish(ctx context.Context) error {
-	rows, err := query(ctx, p.conn, `SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = $1`, p.ownPublication())
+	rows, err := pgquery.Rows(ctx, p.conn, `SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = $1`, p.ownPublication())
 	if err != nil {
 		return err
 	}
 	object := "publication " + p.ownPublication()
 	if len(rows) > 0 {
-		if !rows[0].bool(0) {
-			p.add(Error, object, fmt.Sprintf("ALTER PUBLICATION %s OWNER TO %s;", ident(p.ownPublication()), ident(p.user)), "belongs to another role than %s, which has to change it", p.user)
+		if !rows[0].Bool(0) {
+			p.add(Error, object, fmt.Sprintf("ALTER PUBLICATION %s OWNER TO %s;", sqlw.DisplayIdent(p.ownPublication()), sqlw.DisplayIdent(p.user)), "belongs to another role than %s, which has to change it", p.user)
 		}
 	} else {
-		r, err := queryRow(ctx, p.conn, `SELECT has_database_privilege(current_database(), 'CREATE')`)
+		r, err := pgquery.One(ctx, p.conn, `SELECT has_database_privilege(current_database(), 'CREATE')`)
 		if err != nil {
 			return err
 		}
-		if !r.bool(0) {
-			p.add(Error, "database "+p.database, fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s; or make the publication by hand and name it under publications", ident(p.database), ident(p.user)), "role %s lacks CREATE, which it needs to make publication %s", p.user, p.ownPublication())
+		if !r.Bool(0) {
+			p.add(Error, "database "+p.database, fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s; or make the publication by hand and name it under publications", sqlw.DisplayIdent(p.database), sqlw.DisplayIdent(p.user)), "role %s lacks CREATE, which it needs to make publication %s", p.user, p.ownPublication())
 		}
 		if p.recovery {
 			p.add(Error, object, "make it on the primary and name it under publications", "cannot be made on a standby")
@@ -192,7 +194,7 @@ func (p *publisher) mayPublish(ctx context.Context) error {
 	}
 	if len(foreign) > 0 {
 		list := strings.Join(foreign, ", ")
-		p.add(Error, list, fmt.Sprintf("let an owner run: CREATE PUBLICATION %s FOR TABLE %s; and name it under publications; or GRANT <owner> TO %s;", ident(p.ownPublication()), list, ident(p.user)),
+		p.add(Error, list, fmt.Sprintf("let an owner run: CREATE PUBLICATION %s FOR TABLE %s; and name it under publications; or GRANT <owner> TO %s;", sqlw.DisplayIdent(p.ownPublication()), list, sqlw.DisplayIdent(p.user)),
 			"role %s does not own the table, so it cannot publish it", p.user)
 	}
 	return nil
@@ -200,8 +202,8 @@ func (p *publisher) mayPublish(ctx context.Context) error {
 
 // publishedTables reads the tables of existing publications.
 func (p *publisher) publishedTables(ctx context.Context) error {
-	names := textArray(p.cfg.Publications)
-	pubs, err := query(ctx, p.conn, `SELECT w.name, p.oid IS NOT NULL, pubinsert, pubupdate, pubdelete, pubtruncate FROM unnest($1::text[]) w(name) LEFT JOIN pg_publication p ON p.pubname = w.name`, names)
+	names := pgquery.TextArray(p.cfg.Publications)
+	pubs, err := pgquery.Rows(ctx, p.conn, `SELECT w.name, p.oid IS NOT NULL, pubinsert, pubupdate, pubdelete, pubtruncate FROM unnest($1::text[]) w(name) LEFT JOIN pg_publication p ON p.pubname = w.name`, names)
 	if err != nil {
 		return err
 	}
@@ -209,26 +211,26 @@ func (p *publisher) publishedTables(ctx context.Context) error {
 	byName := map[string]ops{}
 	for _, r := range pubs {
 		object := "publication " + r[0]
-		if !r.bool(1) {
-			p.add(Error, object, fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE ...; or remove publications from the configuration to let walferry make one from tables", ident(r[0])), "does not exist")
+		if !r.Bool(1) {
+			p.add(Error, object, fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE ...; or remove publications from the configuration to let walferry make one from tables", sqlw.DisplayIdent(r[0])), "does not exist")
 			continue
 		}
-		byName[r[0]] = ops{r.bool(2), r.bool(3), r.bool(4), r.bool(5)}
+		byName[r[0]] = ops{r.Bool(2), r.Bool(3), r.Bool(4), r.Bool(5)}
 		var not []string
 		for i, op := range []string{"insert", "update", "delete", "truncate"} {
-			if !r.bool(2 + i) {
+			if !r.Bool(2 + i) {
 				not = append(not, op)
 			}
 		}
 		if len(not) > 0 {
-			p.add(Warning, object, fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert, update, delete, truncate');", ident(r[0])), "does not publish %s: subscribers will differ after these", strings.Join(not, ", "))
+			p.add(Warning, object, fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert, update, delete, truncate');", sqlw.DisplayIdent(r[0])), "does not publish %s: subscribers will differ after these", strings.Join(not, ", "))
 		}
 	}
 	attnames := "NULL::text" // column lists came with 15
 	if p.version >= 150000 {
 		attnames = `array_to_string(t.attnames, chr(1))`
 	}
-	rows, err := query(ctx, p.conn, `WITH t AS (SELECT * FROM pg_publication_tables t WHERE pubname = ANY ($1::text[])) SELECT x.*, t.pubname, `+attnames+` FROM t JOIN LATERAL (`+
+	rows, err := pgquery.Rows(ctx, p.conn, `WITH t AS (SELECT * FROM pg_publication_tables t WHERE pubname = ANY ($1::text[])) SELECT x.*, t.pubname, `+attnames+` FROM t JOIN LATERAL (`+
 		tablesSQL+` WHERE n.nspname = t.schemaname AND c.relname = t.tablename) x ON true ORDER BY 1, 2`, names)
 	if err != nil {
 		return err
@@ -267,7 +269,7 @@ func (p *publisher) readLeaves(ctx context.Context) error {
 	if len(oids) == 0 {
 		return nil
 	}
-	rows, err := query(ctx, p.conn, `SELECT x.*, root FROM unnest($1::oid[]) root, pg_partition_tree(root) l JOIN LATERAL (`+tablesSQL+` WHERE c.oid = l.relid AND c.relkind = 'r') x ON l.isleaf ORDER BY 1, 2`,
+	rows, err := pgquery.Rows(ctx, p.conn, `SELECT x.*, root FROM unnest($1::oid[]) root, pg_partition_tree(root) l JOIN LATERAL (`+tablesSQL+` WHERE c.oid = l.relid AND c.relkind = 'r') x ON l.isleaf ORDER BY 1, 2`,
 		"{"+strings.Join(oids, ",")+"}")
 	if err != nil {
 		return err

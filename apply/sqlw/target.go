@@ -19,10 +19,10 @@ type ColumnError struct {
 func (e *ColumnError) Error() string {
 	var p []string
 	if len(e.Missing) > 0 {
-		p = append(p, "has no column "+quoteList(e.Missing))
+		p = append(p, "has no column "+QuoteList(e.Missing))
 	}
 	if len(e.Generated) > 0 {
-		p = append(p, "computes column "+quoteList(e.Generated)+" itself (GENERATED), the publisher sends it as a plain one")
+		p = append(p, "computes column "+QuoteList(e.Generated)+" itself (GENERATED), the publisher sends it as a plain one")
 	}
 	return fmt.Sprintf("table %s on the subscriber %s", e.Table, strings.Join(p, " and "))
 }
@@ -33,14 +33,6 @@ func (e *ColumnError) Hint() string {
 		return fmt.Sprintf("ALTER TABLE %s ADD COLUMN ... on the subscriber; the stream goes on by itself", e.Table)
 	}
 	return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN ... DROP EXPRESSION on the subscriber, or leave the column out of the publication", e.Table)
-}
-
-func quoteList(names []string) string {
-	q := make([]string, len(names))
-	for i, n := range names {
-		q[i] = QuoteIdent(n)
-	}
-	return strings.Join(q, ", ")
 }
 
 // An IdentityError says that rows of the table cannot be found on the
@@ -139,8 +131,8 @@ func (g *Target) identify() {
 	}
 	if !indexed {
 		g.identErr = &IdentityError{
-			Table: g.Table, Reason: fmt.Sprintf("the subscriber has no index on its key (%s)", quoteList(names)),
-			Remedy: fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s) on the subscriber", g.Table, quoteList(names)),
+			Table: g.Table, Reason: fmt.Sprintf("the subscriber has no index on its key (%s)", QuoteList(names)),
+			Remedy: fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s) on the subscriber", g.Table, QuoteList(names)),
 		}
 	}
 }

@@ -10,22 +10,18 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/walferry/walferry/internal/testreq"
 )
 
-// requireDocker skips when there is no Docker daemon or no Compose. A machine
-// without Docker is a valid one for CI: the other suites cover the behaviour.
-func requireDocker(t *testing.T) {
+// requireStack skips where the stack cannot be tried. The images are built where
+// that is possible: run.sh does it.
+func requireStack(t *testing.T) {
 	t.Helper()
-	if err := exec.Command("docker", "info").Run(); err != nil {
-		t.Skipf("Docker is not usable: %v", err)
-	}
-	if exec.Command("docker", "compose", "version").Run() != nil && exec.Command("docker-compose", "version").Run() != nil {
-		t.Skip("neither the Compose plugin nor docker-compose is installed")
-	}
-	for _, image := range []string{"postgres:17", "nats:2-alpine"} {
-		if exec.Command("docker", "image", "inspect", image).Run() != nil && os.Getuid() != 0 {
-			t.Skipf("image %s is missing and building it needs root (make images)", image)
-		}
+	testreq.Compose(t)
+	if os.Getuid() != 0 { // building the servers' images needs root
+		testreq.Image(t, "postgres:17")
+		testreq.Image(t, "nats:2-alpine")
 	}
 }
 
@@ -40,10 +36,7 @@ func freePort(t *testing.T) int {
 }
 
 func TestCompose_StackFromACleanCheckoutCarriesRows(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
-	requireDocker(t)
+	requireStack(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "./run.sh")

@@ -3,7 +3,6 @@ package containers_test
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -12,23 +11,10 @@ import (
 
 	"github.com/walferry/walferry/internal/pgtest"
 	"github.com/walferry/walferry/internal/pgtest/pgcontainer"
+	"github.com/walferry/walferry/internal/testreq"
 )
 
 const image = "postgres:17"
-
-// requireImage skips where Docker or the image is missing.
-func requireImage(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("containers are slow")
-	}
-	if out, err := exec.Command("docker", "image", "inspect", "--format", "{{.Id}}", image).CombinedOutput(); err != nil {
-		t.Skipf("no image %s: %s", image, out)
-	}
-	if err := pgcontainer.Configure(); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // startPostgres returns the URL of database app in a new container.
 func startPostgres(t *testing.T, args ...string) string {
@@ -54,7 +40,10 @@ func startPostgres(t *testing.T, args ...string) string {
 }
 
 func TestRun_CopiesAndReplicatesBetweenContainers(t *testing.T) {
-	requireImage(t)
+	testreq.Image(t, image)
+	if err := pgcontainer.Configure(); err != nil {
+		t.Fatal(err)
+	}
 	publisher := startPostgres(t, "-c", "wal_level=logical")
 	subscriber := startPostgres(t)
 	const table = "CREATE TABLE item (id int PRIMARY KEY, name text NOT NULL)"

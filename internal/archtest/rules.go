@@ -37,7 +37,7 @@ var layers = map[string][]string{
 }
 
 // testOnly are folders that only tests may import.
-var testOnly = []string{"internal/pgtest", "internal/natstest", "internal/faultnet", "internal/archtest", "integration"}
+var testOnly = []string{"internal/pgtest", "internal/natstest", "internal/faultnet", "internal/testreq", "internal/archtest", "integration"}
 
 // places says where the packages of an outside module may be imported, test files aside.
 var places = []struct {
@@ -48,7 +48,7 @@ var places = []struct {
 }{
 	{
 		prefixes: []string{"github.com/jackc/"},
-		allowed:  []string{"source", "apply", "merge", "agent", "cmd", "internal/pgconnect", "internal/demo", "internal/pgtest", "integration"},
+		allowed:  []string{"source", "apply", "merge", "agent", "cmd", "internal/pgconnect", "internal/pgquery", "internal/demo", "internal/pgtest", "integration"},
 		except:   []string{"source/pgoutput"},
 		why:      "PostgreSQL is spoken by the agents; what lies below works on bytes and values",
 	},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/walferry/walferry/internal/pgserver"
+	"github.com/walferry/walferry/internal/testreq"
 )
 
 var binary = sync.OnceValues(func() (string, error) {
@@ -51,7 +52,7 @@ func start(t *testing.T, args ...string) (cmd *exec.Cmd, printed func() string, 
 		t.Skip("starts servers: not with -short")
 	}
 	if _, err := pgserver.Find(t.Context()); err != nil {
-		t.Skip(err)
+		testreq.Missing(t, err.Error())
 	}
 	path, err := binary()
 	if err != nil {

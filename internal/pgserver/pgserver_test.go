@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/walferry/walferry/internal/testreq"
 )
 
 // fake makes a folder with scripts that look like the programs of a version.
@@ -51,7 +53,7 @@ func TestNewest_SaysWhatIsMissing(t *testing.T) {
 func TestServer_ListensOnLoopbackUntilStopped(t *testing.T) {
 	bin, err := Find(t.Context())
 	if err != nil {
-		t.Skip(err)
+		testreq.Missing(t, err.Error())
 	}
 	// A folder of testing.T is closed to the server's user.
 	dir, err := os.MkdirTemp("", "pgserver-test-")
@@ -81,7 +83,7 @@ func TestServer_ListensOnLoopbackUntilStopped(t *testing.T) {
 func TestStart_ReportsWhyTheServerDidNotStart(t *testing.T) {
 	bin, err := Find(t.Context())
 	if err != nil {
-		t.Skip(err)
+		testreq.Missing(t, err.Error())
 	}
 	dir, err := os.MkdirTemp("", "pgserver-test-")
 	if err != nil {
@@ -111,9 +113,7 @@ func TestRunShown_ShowsLinesAndEndsWithTheContext(t *testing.T) {
 }
 
 func TestStartContainer_RunsUntilStopped(t *testing.T) {
-	if !DockerWorks(t.Context()) || exec.Command("docker", "image", "inspect", Image).Run() != nil {
-		t.Skipf("no Docker with image %s", Image)
-	}
+	testreq.Image(t, Image)
 	name := fmt.Sprintf("pgserver-test-%d", os.Getpid())
 	s, err := StartContainer(t.Context(), name, Options{Settings: map[string]string{"wal_level": "logical"}})
 	if err != nil {

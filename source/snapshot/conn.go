@@ -38,65 +38,10 @@ func closeConn(c *pgconn.PgConn) {
 	_ = c.Close(ctx) // the connection is given up in any case
 }
 
-// row is one result row in text form; a NULL is nil.
-type row [][]byte
-
-func (r row) str(i int) string { return string(r[i]) }
-func (r row) bool(i int) bool  { return string(r[i]) == "t" }
-
-// query runs one statement with text parameters and returns all rows. It is
-// for the small queries of this package.
-func query(ctx context.Context, c *pgconn.PgConn, sql string, args ...string) ([]row, error) {
-	params := make([][]byte, len(args))
-	for i, a := range args {
-		params[i] = []byte(a)
-	}
-	res := c.ExecParams(ctx, sql, params, nil, nil, nil).Read()
-	if res.Err != nil {
-		return nil, res.Err
-	}
-	rows := make([]row, len(res.Rows))
-	for i, r := range res.Rows {
-		rows[i] = r
-	}
-	return rows, nil
-}
-
-// queryRow is query for statements that give exactly one row.
-func queryRow(ctx context.Context, c *pgconn.PgConn, sql string, args ...string) (row, error) {
-	rows, err := query(ctx, c, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	if len(rows) != 1 {
-		return nil, fmt.Errorf("query gave %d rows, want 1", len(rows))
-	}
-	return rows[0], nil
-}
-
 // execSQL runs statements by the simple protocol.
 func execSQL(ctx context.Context, c *pgconn.PgConn, sql string) error {
 	_, err := c.Exec(ctx, sql).ReadAll()
 	return err
-}
-
-func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
-
-func literal(s string) string {
-	if strings.Contains(s, `\`) {
-		return "E'" + strings.NewReplacer(`'`, `''`, `\`, `\\`).Replace(s) + "'"
-	}
-	return "'" + strings.ReplaceAll(s, `'`, `''`) + "'"
-}
-
-func qualified(schema, name string) string { return quote(schema) + "." + quote(name) }
-
-func quoteList(names []string) string {
-	q := make([]string, len(names))
-	for i, n := range names {
-		q[i] = quote(n)
-	}
-	return strings.Join(q, ", ")
 }
 
 // describe adds to a server error what PostgreSQL says beside the message.

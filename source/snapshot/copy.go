@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 const (
@@ -82,15 +84,15 @@ func (r *run) transfer(ctx context.Context, p *plan, m *meter) (stored int64, er
 // transferEmpty copies rows without columns; the subscriber's defaults fill
 // what it has more.
 func (r *run) transferEmpty(ctx context.Context, p *plan) (sent, stored int64, err error) {
-	c, err := queryRow(ctx, r.in.conn, p.reads)
+	c, err := pgquery.One(ctx, r.in.conn, p.reads)
 	if err != nil {
 		return 0, 0, fmt.Errorf("read from publisher: %w", err)
 	}
-	if sent, err = strconv.ParseInt(c.str(0), 10, 64); err != nil {
+	if sent, err = strconv.ParseInt(c[0], 10, 64); err != nil {
 		return 0, 0, fmt.Errorf("read from publisher: %w", err)
 	}
 	w := r.out.conn.ExecParams(ctx, "INSERT INTO "+p.Target()+" SELECT FROM pg_catalog.generate_series(1, $1::int8)",
-		[][]byte{[]byte(c.str(0))}, nil, nil, nil).Read()
+		[][]byte{[]byte(c[0])}, nil, nil, nil).Read()
 	if w.Err != nil {
 		return 0, 0, fmt.Errorf("write to subscriber: %w", w.Err)
 	}

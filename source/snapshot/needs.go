@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/apply/sqlw"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // object is an entry of a system catalog of the publisher.
@@ -39,12 +42,12 @@ func needed(ctx context.Context, r *run, absent []TableMap) (*needs, error) {
 	if err := n.addForeignKeys(ctx, r, oids); err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)
 	}
-	rows, err := query(ctx, r.in.conn, `SELECT pg_get_statisticsobjdef(oid) FROM pg_statistic_ext WHERE stxrelid = ANY ($1::oid[]) ORDER BY oid`, "{"+strings.Join(oids, ",")+"}")
+	rows, err := pgquery.Rows(ctx, r.in.conn, `SELECT pg_get_statisticsobjdef(oid) FROM pg_statistic_ext WHERE stxrelid = ANY ($1::oid[]) ORDER BY oid`, "{"+strings.Join(oids, ",")+"}")
 	if err != nil {
 		return nil, fmt.Errorf("read extended statistics: %w", err)
 	}
 	for _, w := range rows {
-		n.statistics = append(n.statistics, w.str(0))
+		n.statistics = append(n.statistics, w[0])
 	}
 	return n, nil
 }
@@ -71,18 +74,18 @@ func (n *needs) addRelations(ctx context.Context, r *run, absent []TableMap) (oi
 	for _, t := range absent {
 		schemas, names = append(schemas, t.SourceSchema), append(names, t.SourceName)
 	}
-	rows, err := query(ctx, r.in.conn, relationsSQL, textArray(schemas), textArray(names))
+	rows, err := pgquery.Rows(ctx, r.in.conn, relationsSQL, textArray(schemas), textArray(names))
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range rows {
-		there, err := hasRelation(ctx, r.out.conn, w.str(1), w.str(2))
+		there, err := hasRelation(ctx, r.out.conn, w[1], w[2])
 		if err != nil {
 			return nil, err
 		}
 		if !there {
-			oids = append(oids, w.str(0))
-			n.relations = append(n.relations, relationName{w.str(1), w.str(2)})
+			oids = append(oids, w[0])
+			n.relations = append(n.relations, relationName{w[1], w[2]})
 		}
 	}
 	return oids, nil
@@ -114,12 +117,12 @@ SELECT need.class, need.oid, a.type, a.object_names, a.object_args
 	'pg_language'::regclass, 'pg_cast'::regclass, 'pg_conversion'::regclass)`
 
 func (n *needs) addObjects(ctx context.Context, r *run, oids []string) error {
-	rows, err := query(ctx, r.in.conn, objectsSQL, "{"+strings.Join(oids, ",")+"}")
+	rows, err := pgquery.Rows(ctx, r.in.conn, objectsSQL, "{"+strings.Join(oids, ",")+"}")
 	if err != nil {
 		return err
 	}
 	for _, w := range rows {
-		there, err := hasObject(ctx, r.out.conn, w.str(2), w.str(3), w.str(4))
+		there, err := hasObject(ctx, r.out.conn, w[2], w[3], w[4])
 		if err != nil {
 			return err
 		}
@@ -136,21 +139,21 @@ func (n *needs) addObjects(ctx context.Context, r *run, oids []string) error {
 }
 
 func (n *needs) addForeignKeys(ctx context.Context, r *run, oids []string) error {
-	rows, err := query(ctx, r.in.conn, `SELECT 'pg_constraint'::regclass::oid, k.oid, n.nspname, c.relname, c.oid = ANY ($1::oid[])
+	rows, err := pgquery.Rows(ctx, r.in.conn, `SELECT 'pg_constraint'::regclass::oid, k.oid, n.nspname, c.relname, c.oid = ANY ($1::oid[])
 		FROM pg_constraint k JOIN pg_class c ON c.oid = k.confrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE k.contype = 'f' AND k.conrelid = ANY ($1::oid[])`, "{"+strings.Join(oids, ",")+"}")
 	if err != nil {
 		return err
 	}
 	for _, w := range rows {
-		there := w.bool(4)
+		there := w.Bool(4)
 		if !there {
-			if there, err = hasRelation(ctx, r.out.conn, w.str(2), w.str(3)); err != nil {
+			if there, err = hasRelation(ctx, r.out.conn, w[2], w[3]); err != nil {
 				return err
 			}
 		}
 		if !there {
-			r.log.Warn("foreign key is not made: its other table is not on the subscriber", "table", qualified(w.str(2), w.str(3)))
+			r.log.Warn("foreign key is not made: its other table is not on the subscriber", "table", sqlw.QuoteName(w[2], w[3]))
 			continue
 		}
 		o, err := parseObject(w)
@@ -162,24 +165,24 @@ func (n *needs) addForeignKeys(ctx context.Context, r *run, oids []string) error
 	return nil
 }
 
-func parseObject(w row) (object, error) {
-	class, err := strconv.ParseUint(w.str(0), 10, 32)
+func parseObject(w pgquery.Row) (object, error) {
+	class, err := strconv.ParseUint(w[0], 10, 32)
 	if err != nil {
 		return object{}, err
 	}
-	oid, err := strconv.ParseUint(w.str(1), 10, 32)
+	oid, err := strconv.ParseUint(w[1], 10, 32)
 	return object{uint32(class), uint32(oid)}, err
 }
 
 func hasRelation(ctx context.Context, c *pgconn.PgConn, schema, name string) (bool, error) {
-	rows, err := query(ctx, c, "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2", schema, name)
+	rows, err := pgquery.Rows(ctx, c, "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2", schema, name)
 	return len(rows) > 0, err
 }
 
 // hasObject asks whether an object with this address (PostgreSQL:
 // pg_identify_object_as_address) is there.
 func hasObject(ctx context.Context, c *pgconn.PgConn, kind, names, args string) (bool, error) {
-	_, err := queryRow(ctx, c, "SELECT classid FROM pg_get_object_address($1, $2::text[], $3::text[])", kind, names, args)
+	_, err := pgquery.One(ctx, c, "SELECT classid FROM pg_get_object_address($1, $2::text[], $3::text[])", kind, names, args)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		switch pg.Code {

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/apply/sqlw"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // plan is what the copy of one table does.
@@ -52,7 +55,7 @@ func makePlans(ctx context.Context, out *writer, sources []*sourceTable) ([]*pla
 
 // compare fills in the target side and returns what is wrong.
 func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
-	rows, err := query(ctx, out.conn, `SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	rows, err := pgquery.Rows(ctx, out.conn, `SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = $2`, p.TargetSchema, p.TargetName)
 	if err != nil {
 		return nil, err
@@ -60,18 +63,18 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 	if len(rows) == 0 {
 		return []string{fmt.Sprintf("subscriber has no table %s: create it or set schema: create", p.Target())}, nil
 	}
-	if kind := rows[0].str(1); kind != "r" && kind != "p" {
+	if kind := rows[0][1]; kind != "r" && kind != "p" {
 		return []string{fmt.Sprintf("%s on the subscriber is not a table (relkind %q)", p.Target(), kind)}, nil
 	}
-	p.targetOID = rows[0].str(0)
-	rows, err = query(ctx, out.conn, `SELECT attname, attgenerated <> '' FROM pg_attribute
+	p.targetOID = rows[0][0]
+	rows, err = pgquery.Rows(ctx, out.conn, `SELECT attname, attgenerated <> '' FROM pg_attribute
 		WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped`, p.targetOID)
 	if err != nil {
 		return nil, err
 	}
 	generated := map[string]bool{} // columns of the target
 	for _, r := range rows {
-		generated[r.str(0)] = r.bool(1)
+		generated[r[0]] = r.Bool(1)
 	}
 	var bad []string
 	for _, c := range p.sourceTable.columns {
@@ -79,12 +82,12 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 		switch {
 		case !ok:
 			bad = append(bad, fmt.Sprintf("subscriber's table %s has no column %s (%s): ALTER TABLE %s ADD COLUMN %s %s",
-				p.Target(), quote(c.name), c.typ, p.Target(), quote(c.name), c.typ))
+				p.Target(), sqlw.QuoteIdent(c.name), c.typ, p.Target(), sqlw.QuoteIdent(c.name), c.typ))
 		case gen && c.generated:
 			// Both sides compute it.
 		case gen:
 			bad = append(bad, fmt.Sprintf("column %s of the subscriber's table %s is generated, but the publisher sends values for it: ALTER TABLE %s ALTER COLUMN %s DROP EXPRESSION, or leave the column out of the publication",
-				quote(c.name), p.Target(), p.Target(), quote(c.name)))
+				sqlw.QuoteIdent(c.name), p.Target(), p.Target(), sqlw.QuoteIdent(c.name)))
 		default:
 			p.columns = append(p.columns, c.name)
 		}
@@ -102,7 +105,7 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 }
 
 func (p *plan) setSQL() {
-	p.writes = "COPY " + p.Target() + " (" + quoteList(p.columns) + ") FROM STDIN"
+	p.writes = "COPY " + p.Target() + " (" + sqlw.QuoteList(p.columns) + ") FROM STDIN"
 	from := " FROM ONLY " + p.Source()
 	if p.partitioned {
 		from = " FROM " + p.Source()
@@ -119,9 +122,9 @@ func (p *plan) setSQL() {
 		plain = plain && !c.generated // COPY refuses to read them
 	}
 	if plain {
-		p.reads = "COPY " + p.Source() + " (" + quoteList(p.columns) + ") TO STDOUT"
+		p.reads = "COPY " + p.Source() + " (" + sqlw.QuoteList(p.columns) + ") TO STDOUT"
 	} else {
-		p.reads = "COPY (SELECT " + quoteList(p.columns) + from + ") TO STDOUT"
+		p.reads = "COPY (SELECT " + sqlw.QuoteList(p.columns) + from + ") TO STDOUT"
 	}
 }
 
@@ -133,12 +136,12 @@ func mayDropRows(ctx context.Context, out *writer, oid string) (bool, error) {
 		fires = "'R', 'A'"
 	}
 	// tgtype: 1 row, 2 before, 4 insert (PostgreSQL: catalog/pg_trigger.h).
-	r, err := queryRow(ctx, out.conn, `SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid))
+	r, err := pgquery.One(ctx, out.conn, `SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid))
 		AND tgtype & 7 = 7 AND tgenabled IN (`+fires+`))`, oid)
 	if err != nil {
 		return false, err
 	}
-	return r.bool(0), nil
+	return r.Bool(0), nil
 }
 
 // parentsFirst orders the tables so that the rows a foreign key refers to come
@@ -150,14 +153,14 @@ func parentsFirst(ctx context.Context, conn *pgconn.PgConn, plans []*plan) ([]*p
 		byOID[p.targetOID] = p
 		oids = append(oids, p.targetOID)
 	}
-	rows, err := query(ctx, conn, `SELECT conrelid, confrelid FROM pg_constraint WHERE contype = 'f' AND conrelid = ANY ($1::oid[])`,
+	rows, err := pgquery.Rows(ctx, conn, `SELECT conrelid, confrelid FROM pg_constraint WHERE contype = 'f' AND conrelid = ANY ($1::oid[])`,
 		"{"+strings.Join(oids, ",")+"}")
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys of the subscriber: %w", err)
 	}
 	parents := map[*plan][]*plan{}
 	for _, r := range rows {
-		child, parent := byOID[r.str(0)], byOID[r.str(1)]
+		child, parent := byOID[r[0]], byOID[r[1]]
 		if parent != nil && parent != child {
 			parents[child] = append(parents[child], parent)
 		}

@@ -10,8 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/internal/pgconnect"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // server identifies the process that a connection has reached.
@@ -39,26 +41,26 @@ type point struct {
 // identify may run only before the slot is created.
 func identify(ctx context.Context, c *pgconn.PgConn) (server, error) {
 	// The simple protocol is all that a replication connection understands.
-	res, err := c.Exec(ctx, `SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()),
+	rows, err := pgquery.Simple(ctx, c, `SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()),
 		(SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()), pg_catalog.pg_postmaster_start_time(),
 		COALESCE(pg_catalog.host(pg_catalog.inet_server_addr()) || ':' || pg_catalog.inet_server_port(), 'local socket'),
-		pg_catalog.current_database()`).ReadAll()
+		pg_catalog.current_database()`)
 	if err != nil {
 		return server{}, fmt.Errorf("identify publisher: %w", err)
 	}
-	if len(res) != 1 || len(res[0].Rows) != 1 {
+	if len(rows) != 1 {
 		return server{}, errors.New("identify publisher: no answer")
 	}
-	r := row(res[0].Rows[0])
-	id, err := strconv.ParseUint(r.str(0), 10, 64)
+	r := rows[0]
+	id, err := strconv.ParseUint(r[0], 10, 64)
 	if err != nil {
 		return server{}, fmt.Errorf("identify publisher: %w", err)
 	}
-	tl, err := strconv.ParseUint(r.str(1), 10, 32)
+	tl, err := strconv.ParseUint(r[1], 10, 32)
 	if err != nil {
 		return server{}, fmt.Errorf("identify publisher: %w", err)
 	}
-	return server{systemID: id, timeline: uint32(tl), started: r.str(2), addr: r.str(3), database: r.str(4)}, nil
+	return server{systemID: id, timeline: uint32(tl), started: r[2], addr: r[3], database: r[4]}, nil
 }
 
 // openPoint creates the temporary slot. That waits for all transactions that
@@ -88,18 +90,18 @@ func (p *point) open(ctx context.Context, st *stall) error {
 		option = "EXPORT_SNAPSHOT"
 	}
 	defer st.expect(sidePublisher, p.conn.PID(), "a consistent point of the log")()
-	res, err := p.conn.Exec(ctx, fmt.Sprintf("CREATE_REPLICATION_SLOT walferry_copy_%s TEMPORARY LOGICAL pgoutput %s", hex.EncodeToString(b), option)).ReadAll()
+	rows, err := pgquery.Simple(ctx, p.conn, fmt.Sprintf("CREATE_REPLICATION_SLOT walferry_copy_%s TEMPORARY LOGICAL pgoutput %s", hex.EncodeToString(b), option))
 	if err != nil {
 		return fmt.Errorf("create temporary replication slot: %w", err)
 	}
-	if len(res) != 1 || len(res[0].Rows) != 1 || len(res[0].Rows[0]) < 3 {
+	if len(rows) != 1 || len(rows[0]) < 3 {
 		return errors.New("create temporary replication slot: no answer")
 	}
-	r := row(res[0].Rows[0])
-	if p.lsn, err = change.ParseLSN(r.str(1)); err != nil {
+	r := rows[0]
+	if p.lsn, err = change.ParseLSN(r[1]); err != nil {
 		return fmt.Errorf("create temporary replication slot: %w", err)
 	}
-	if p.snapshot = r.str(2); p.snapshot == "" {
+	if p.snapshot = r[2]; p.snapshot == "" {
 		return errors.New("create temporary replication slot: no snapshot was exported")
 	}
 	return nil
@@ -146,7 +148,7 @@ func importSnapshot(ctx context.Context, c *pgconn.PgConn, p *point) error {
 	if err := execSQL(ctx, c, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
 		return fmt.Errorf("begin snapshot transaction: %w", err)
 	}
-	if err := execSQL(ctx, c, "SET TRANSACTION SNAPSHOT "+literal(p.snapshot)); err != nil {
+	if err := execSQL(ctx, c, "SET TRANSACTION SNAPSHOT "+sqlw.QuoteLiteral(p.snapshot)); err != nil {
 		return fmt.Errorf("import snapshot: %w", err)
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // recheck is a query that gives a row when a deferrable constraint of the
@@ -22,7 +24,7 @@ func (e *DuplicateError) Error() string {
 // deferrable makes the queries for the deferrable unique, primary key and
 // exclusion constraints of a table and, through the clones, its partitions.
 func deferrable(ctx context.Context, c *pgconn.PgConn, oid string) ([]recheck, error) {
-	rows, err := query(ctx, c, `SELECT k.conname, k.contype, quote_ident(n.nspname) || '.' || quote_ident(t.relname),
+	rows, err := pgquery.Rows(ctx, c, `SELECT k.conname, k.contype, quote_ident(n.nspname) || '.' || quote_ident(t.relname),
 			k.conrelid = $1::oid,
 			(SELECT string_agg(quote_ident(a.attname), chr(1) ORDER BY x.ord) FROM unnest(k.conkey) WITH ORDINALITY x(num, ord)
 			   JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = x.num),
@@ -41,15 +43,15 @@ func deferrable(ctx context.Context, c *pgconn.PgConn, oid string) ([]recheck, e
 	}
 	var out []recheck
 	for _, r := range rows {
-		name, table := r.str(0), r.str(2)
-		if r.bool(8) {
+		name, table := r[0], r[2]
+		if r.Bool(8) {
 			return nil, fmt.Errorf("constraint %q of %s is deferrable and built on an expression, which the copy cannot check while session_replication_role is replica: set replication_role: origin", name, table)
 		}
-		cols := strings.Split(r.str(4), "\x01")
-		if r.str(1) == "x" {
-			out = append(out, recheck{name, excludeSQL(table, cols, strings.Split(r.str(5), "\x01"), r.str(7))})
+		cols := strings.Split(r[4], "\x01")
+		if r[1] == "x" {
+			out = append(out, recheck{name, excludeSQL(table, cols, strings.Split(r[5], "\x01"), r[7])})
 		} else {
-			out = append(out, recheck{name, uniqueSQL(table, cols, r.bool(6))})
+			out = append(out, recheck{name, uniqueSQL(table, cols, r.Bool(6))})
 		}
 	}
 	return out, nil
@@ -82,12 +84,12 @@ func excludeSQL(table string, cols, ops []string, predicate string) string {
 // recheck runs the queries of the plan.
 func (r *run) recheck(ctx context.Context, p *plan) error {
 	for _, c := range p.rechecks {
-		rows, err := query(ctx, r.out.conn, c.sql)
+		rows, err := pgquery.Rows(ctx, r.out.conn, c.sql)
 		if err != nil {
 			return fmt.Errorf("check constraint %q: %w", c.constraint, err)
 		}
 		if len(rows) > 0 {
-			return &DuplicateError{Table: p.Target(), Constraint: c.constraint, Key: rows[0].str(0)}
+			return &DuplicateError{Table: p.Target(), Constraint: c.constraint, Key: rows[0][0]}
 		}
 	}
 	return nil

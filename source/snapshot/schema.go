@@ -12,7 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/internal/pgconnect"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // What is made of an absent table: the table with its columns, defaults,
@@ -28,7 +30,7 @@ import (
 func absentTargets(ctx context.Context, c *pgconn.PgConn, tables []TableMap) ([]TableMap, error) {
 	var absent []TableMap
 	for _, t := range tables {
-		rows, err := query(ctx, c, "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
+		rows, err := pgquery.Rows(ctx, c, "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
 			t.TargetSchema, t.TargetName)
 		if err != nil {
 			return nil, fmt.Errorf("look for table %s on the subscriber: %w", t.Target(), err)
@@ -131,7 +133,7 @@ func dumpPart(ctx context.Context, r *run, tools Tools, env []string, file strin
 
 // dumpPattern quotes a name for a pattern of pg_dump: inside double quotes
 // nothing is special but the quote.
-func dumpPattern(name string) string { return quote(name) }
+func dumpPattern(name string) string { return sqlw.QuoteIdent(name) }
 
 var (
 	restrictRE    = regexp.MustCompile(`(?m)^\\(un)?restrict [A-Za-z0-9]+\n`)

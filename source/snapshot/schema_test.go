@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/internal/pgtest"
 )
 
@@ -109,7 +110,7 @@ func TestRun_FailedSchemaNamesTheObjectAndLeavesNothing(t *testing.T) {
 func TestRun_CreatesWithAPasswordThatNeedsEscaping_CB128(t *testing.T) {
 	p := newPair(t, "", "CREATE TABLE a (x int)", "")
 	const pw = `p@ss:w/o%rd'"\ {}`
-	role := newRole(t, p.pub, "LOGIN REPLICATION PASSWORD "+literal(pw))
+	role := newRole(t, p.pub, "LOGIN REPLICATION PASSWORD "+sqlw.QuoteLiteral(pw))
 	pgtest.Exec(t, p.pub, "GRANT SELECT ON a TO "+role)
 	o := p.options("a")
 	o.CreateSchema = true

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 )
 
@@ -49,10 +50,10 @@ type TableMap struct {
 }
 
 // Source is the quoted name of the table on the publisher.
-func (t TableMap) Source() string { return qualified(t.SourceSchema, t.SourceName) }
+func (t TableMap) Source() string { return sqlw.QuoteName(t.SourceSchema, t.SourceName) }
 
 // Target is the quoted name of the table on the subscriber.
-func (t TableMap) Target() string { return qualified(t.TargetSchema, t.TargetName) }
+func (t TableMap) Target() string { return sqlw.QuoteName(t.TargetSchema, t.TargetName) }
 
 // Result is what a run has done. After an error it holds the tables that were
 // finished; they stay.

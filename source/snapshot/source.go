@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/walferry/walferry/apply/sqlw"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // sourceTable is a table of the publisher as the snapshot shows it.
@@ -46,7 +49,7 @@ func readSources(ctx context.Context, in *reader, tables []TableMap) ([]*sourceT
 }
 
 func readSource(ctx context.Context, in *reader, t TableMap) (*sourceTable, string, error) {
-	rows, err := query(ctx, in.conn, `SELECT c.oid, c.relkind, c.reltuples::int8,
+	rows, err := pgquery.Rows(ctx, in.conn, `SELECT c.oid, c.relkind, c.reltuples::int8,
 		CASE WHEN c.relkind = 'p' THEN (SELECT COALESCE(sum(pg_table_size(relid)), 0) FROM pg_partition_tree(c.oid)) ELSE pg_table_size(c.oid) END
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, t.SourceSchema, t.SourceName)
 	if err != nil {
@@ -55,25 +58,25 @@ func readSource(ctx context.Context, in *reader, t TableMap) (*sourceTable, stri
 	if len(rows) == 0 {
 		return nil, fmt.Sprintf("publisher has no table %s", t.Source()), nil
 	}
-	kind := rows[0].str(1)
+	kind := rows[0][1]
 	if kind != "r" && kind != "p" || t.Kind != 0 && kind != string(t.Kind) {
 		return nil, fmt.Sprintf("%s on the publisher has relkind %q, which is not the kind of a published table", t.Source(), kind), nil
 	}
-	s := &sourceTable{TableMap: t, oid: rows[0].str(0), partitioned: kind == "p", estimatedRows: -1, estimatedBytes: -1}
-	if n, err := strconv.ParseInt(rows[0].str(2), 10, 64); err == nil {
+	s := &sourceTable{TableMap: t, oid: rows[0][0], partitioned: kind == "p", estimatedRows: -1, estimatedBytes: -1}
+	if n, err := strconv.ParseInt(rows[0][2], 10, 64); err == nil {
 		s.estimatedRows = n // -1 when never analyzed
 	}
-	if n, err := strconv.ParseInt(rows[0].str(3), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(rows[0][3], 10, 64); err == nil {
 		s.estimatedBytes = n
 	}
-	rows, err = query(ctx, in.conn, `SELECT attname, format_type(atttypid, atttypmod), attgenerated <> ''
+	rows, err = pgquery.Rows(ctx, in.conn, `SELECT attname, format_type(atttypid, atttypmod), attgenerated <> ''
 		FROM pg_attribute WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, s.oid)
 	if err != nil {
 		return nil, "", err
 	}
 	missing := slices.Clone(t.Columns)
 	for _, r := range rows {
-		c := sourceColumn{name: r.str(0), typ: r.str(1), generated: r.bool(2)}
+		c := sourceColumn{name: r[0], typ: r[1], generated: r.Bool(2)}
 		if i := slices.Index(missing, c.name); i >= 0 {
 			missing = slices.Delete(missing, i, i+1)
 		} else if t.Columns != nil {
@@ -87,7 +90,7 @@ func readSource(ctx context.Context, in *reader, t TableMap) (*sourceTable, stri
 		s.columns = append(s.columns, c)
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Sprintf("publisher's table %s has no column %s", t.Source(), quoteList(missing)), nil
+		return nil, fmt.Sprintf("publisher's table %s has no column %s", t.Source(), sqlw.QuoteList(missing)), nil
 	}
 	return s, "", nil
 }

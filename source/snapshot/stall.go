@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 const (
@@ -136,13 +138,13 @@ func (s *stall) ask(ctx context.Context, conns map[string]*pgconn.PgConn, side s
 		}
 		conns[side] = c
 	}
-	rows, err := query(ctx, c, blockersSQL, fmt.Sprint(pid))
+	rows, err := pgquery.Rows(ctx, c, blockersSQL, fmt.Sprint(pid))
 	if err != nil {
 		return "", err
 	}
 	var by []string
 	for _, r := range rows {
-		by = append(by, r.str(0))
+		by = append(by, r[0])
 	}
 	switch {
 	case len(by) > 0:
@@ -152,11 +154,11 @@ func (s *stall) ask(ctx context.Context, conns map[string]*pgconn.PgConn, side s
 		}
 		return reason, nil
 	case what != "":
-		r, err := queryRow(ctx, c, "SELECT pg_catalog.pg_is_in_recovery()")
+		r, err := pgquery.One(ctx, c, "SELECT pg_catalog.pg_is_in_recovery()")
 		if err != nil {
 			return "", err
 		}
-		if r.bool(0) {
+		if r.Bool(0) {
 			return "waiting for " + what + " on a standby: SELECT pg_log_standby_snapshot() on its primary speeds it up", nil
 		}
 		return "waiting for " + what, nil

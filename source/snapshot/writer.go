@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/walferry/walferry/change"
+	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // writer is the connection to the subscriber.
@@ -48,9 +49,9 @@ func (w *writer) prepare(ctx context.Context, o *Options) error {
 	if o.Origin == "" {
 		return nil
 	}
-	_, err := query(ctx, w.conn, `SELECT pg_replication_origin_create($1) WHERE NOT EXISTS (SELECT FROM pg_replication_origin WHERE roname = $1)`, o.Origin)
+	_, err := pgquery.Rows(ctx, w.conn, `SELECT pg_replication_origin_create($1) WHERE NOT EXISTS (SELECT FROM pg_replication_origin WHERE roname = $1)`, o.Origin)
 	if err == nil {
-		_, err = query(ctx, w.conn, `SELECT pg_replication_origin_session_setup($1)`, o.Origin)
+		_, err = pgquery.Rows(ctx, w.conn, `SELECT pg_replication_origin_session_setup($1)`, o.Origin)
 	}
 	if err != nil {
 		return fmt.Errorf("set up replication origin %s on the subscriber: %w", o.Origin, err)
@@ -84,7 +85,7 @@ func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (re
 	if err := execSQL(ctx, w.conn, "BEGIN"); err != nil {
 		return false, 0, fmt.Errorf("begin: %w", err)
 	}
-	r, err := queryRow(ctx, w.conn, `INSERT INTO walferry.subscription_table AS s
+	r, err := pgquery.One(ctx, w.conn, `INSERT INTO walferry.subscription_table AS s
 			(subscription, schema_name, table_name, target_schema, target_table, state)
 		VALUES ($1, $2, $3, $4, $5, 'copying')
 		ON CONFLICT (subscription, schema_name, table_name) DO UPDATE SET target_schema = excluded.target_schema, target_table = excluded.target_table
@@ -92,10 +93,10 @@ func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (re
 	if err != nil {
 		return false, 0, fmt.Errorf("lock row of walferry.subscription_table: %w", err)
 	}
-	if r.str(0) != "ready" {
+	if r[0] != "ready" {
 		return false, 0, nil
 	}
-	if lsn, err = change.ParseLSN(r.str(1)); err != nil {
+	if lsn, err = change.ParseLSN(r[1]); err != nil {
 		return false, 0, fmt.Errorf("read walferry.subscription_table: %w", err)
 	}
 	if err := execSQL(ctx, w.conn, "ROLLBACK"); err != nil {
@@ -106,7 +107,7 @@ func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (re
 
 // commit records the table as ready and ends the transaction.
 func (w *writer) commit(ctx context.Context, subscription string, t TableMap, lsn change.LSN, rows int64) error {
-	if _, err := queryRow(ctx, w.conn, `UPDATE walferry.subscription_table SET state = 'ready', copy_lsn = $4::pg_lsn, rows = $5::int8
+	if _, err := pgquery.One(ctx, w.conn, `UPDATE walferry.subscription_table SET state = 'ready', copy_lsn = $4::pg_lsn, rows = $5::int8
 		WHERE subscription = $1 AND schema_name = $2 AND table_name = $3 RETURNING true`,
 		subscription, t.SourceSchema, t.SourceName, lsn.String(), fmt.Sprint(rows)); err != nil {
 		return fmt.Errorf("record in walferry.subscription_table: %w", err)

@@ -3,26 +3,25 @@ package pgcontainer_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/walferry/walferry/internal/pgtest"
 	"github.com/walferry/walferry/internal/pgtest/pgcontainer"
+	"github.com/walferry/walferry/internal/testreq"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
-// requireImage skips where Docker or the image is missing: only CI machines with
-// Docker have it, and the same servers are tested from binaries everywhere.
+// requireImage skips where the server cannot run in a container. Only
+// PostgreSQL 17 is an image that every machine with Docker must have.
 func requireImage(t *testing.T, major int) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("containers are slow")
-	}
+	testreq.Docker(t)
 	image := pgcontainer.Image(major)
-	if out, err := exec.Command("docker", "image", "inspect", "--format", "{{.Id}}", image).CombinedOutput(); err != nil {
-		t.Skipf("no image %s: %s", image, out)
+	if major != 17 && !testreq.HasImage(image) {
+		t.Skipf("no image %s", image)
 	}
+	testreq.Image(t, image)
 }
 
 func TestCluster_CommittedRowsSurviveStopRestartAndKill(t *testing.T) {
