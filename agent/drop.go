@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/walferry/walferry/apply"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/internal/pgquery"
@@ -75,7 +77,11 @@ func dropSubscription(ctx context.Context, s *config.Subscription, out io.Writer
 			return fmt.Errorf("delete from walferry.%s: %w", t, err)
 		}
 	}
-	if _, err := pgquery.Rows(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, apply.OriginName(s.Name)); err != nil {
+	err = whenFree(ctx, func() error {
+		_, err := pgquery.Rows(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, apply.OriginName(s.Name))
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("drop replication origin %s: %w", apply.OriginName(s.Name), err)
 	}
 	fmt.Fprintf(out, "subscription %s: rows in schema walferry and replication origin removed\n", s.Name)
@@ -92,13 +98,35 @@ func dropSubscription(ctx context.Context, s *config.Subscription, out io.Writer
 	return nil
 }
 
+// freeTimeout is how long drop waits for what a session of a walferry that has
+// just stopped still holds.
+const freeTimeout = 5 * time.Second
+
+// whenFree calls f again while what it drops is in use.
+func whenFree(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(freeTimeout); ; {
+		err := f()
+		pe, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || pe.Code != "55006" || time.Now().After(end) { // object_in_use
+			return err
+		}
+		if err := sleep(ctx, 2*waitPoll); err != nil {
+			return err
+		}
+	}
+}
+
 func dropPublisher(ctx context.Context, p *config.Publisher, out io.Writer) error {
 	conn, err := connect(ctx, p.URL, "drop")
 	if err != nil {
 		return fmt.Errorf("connect to the publisher: %w", err)
 	}
 	defer closeConn(conn)
-	dropped, err := source.DropSlot(ctx, conn, p.Slot)
+	var dropped bool
+	err = whenFree(ctx, func() (err error) {
+		dropped, err = source.DropSlot(ctx, conn, p.Slot)
+		return err
+	})
 	if err != nil {
 		return err
 	}

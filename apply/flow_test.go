@@ -103,7 +103,7 @@ func newFlow(t testing.TB, setup, pubSetup, subSetup string) *flow {
 	}
 	t.Cleanup(func() {
 		f.halt()
-		pgtest.Exec(t, f.sub, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname = '"+OriginName(name)+"'")
+		pgtest.DropOrigin(t, f.sub, OriginName(name))
 	})
 	return f
 }

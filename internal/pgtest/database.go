@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -133,6 +134,20 @@ func QueryString(t testing.TB, url, sql string) string {
 		lines = append(lines, strings.Join(cols, "|"))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// DropOrigin removes a replication origin, if it is there, as soon as no session
+// holds it: one that has just ended may hold it a moment longer.
+func DropOrigin(t testing.TB, url, name string) {
+	t.Helper()
+	where := " FROM pg_replication_origin WHERE roname = '" + name + "'"
+	Eventually(t, 10*time.Second, func() error {
+		Exec(t, url, "DO $$ BEGIN PERFORM pg_replication_origin_drop(roname)"+where+"; EXCEPTION WHEN object_in_use THEN NULL; END $$")
+		if QueryString(t, url, "SELECT count(*)"+where) != "0" {
+			return errors.New("a session holds replication origin " + name)
+		}
+		return nil
+	})
 }
 
 type result struct {

@@ -165,7 +165,7 @@ func TestRun_CopiedRowsCarryTheOrigin(t *testing.T) {
 	pgtest.Exec(t, p.sub, "SELECT pg_create_logical_replication_slot('"+slot+"', 'test_decoding')")
 	o := p.options("t")
 	o.Origin = "walferry_" + slot
-	t.Cleanup(func() { pgtest.Exec(t, p.sub, "SELECT pg_replication_origin_drop('"+o.Origin+"')") })
+	t.Cleanup(func() { pgtest.DropOrigin(t, p.sub, o.Origin) })
 	p.run(o)
 	p.want(p.sub, "SELECT count(*) FROM pg_logical_slot_peek_changes('"+slot+"', NULL, NULL, 'only-local', 'on') WHERE data LIKE '%public.t%'", "0")
 	p.want(p.sub, "SELECT count(*) FROM pg_logical_slot_peek_changes('"+slot+"', NULL, NULL, 'only-local', 'off') WHERE data LIKE '%public.t%'", "1")
