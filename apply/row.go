@@ -21,6 +21,7 @@ func (e *engine) row(m *pgoutput.Message, msg []byte) error {
 		return err
 	}
 	e.grp.rows++
+	e.sess.SetBatching(!e.plan.careful)
 	step := sqlw.Step{Kind: sqlw.KindRow, Op: byte(m.Kind), Ordinal: e.tx.ordinal, Target: t}
 	if e.plan.careful {
 		return e.carefulRow(t, m, msg, step)

@@ -105,7 +105,7 @@ func (r *runner) step() time.Duration {
 // session connects, takes the lock and applies until the session is of no more
 // use.
 func (r *runner) session(ctx context.Context) error {
-	s, err := sqlw.Connect(ctx, r.o.Conn, "applier "+r.o.Subscription, "synchronous_commit = off", "enable_seqscan = off", "jit = off")
+	s, err := sqlw.Connect(ctx, r.o.Conn, "applier "+r.o.Subscription, "synchronous_commit = off", "enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off", "jit = off")
 	if err != nil {
 		return err
 	}

@@ -90,10 +90,10 @@ func (s *Session) closeCopyData() {
 	}
 }
 
-// endCopy ends the open COPY, if there is one.
+// endCopy ends the open COPY or sends the open batch, if there is one.
 func (s *Session) endCopy() error {
 	if !s.copying {
-		return nil
+		return s.flushBatch()
 	}
 	s.closeCopyData()
 	s.copying = false

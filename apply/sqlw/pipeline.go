@@ -17,7 +17,15 @@ func (s *Session) Row(st *Stmt, old, row []change.Value, step Step) error {
 	if s.failed != nil {
 		return s.failed
 	}
-	if err := s.endCopy(); err != nil {
+	if s.copying {
+		if err := s.endCopy(); err != nil {
+			return err
+		}
+	}
+	if ok, err := s.addRow(st, old, row, step); ok || err != nil {
+		return err
+	}
+	if err := s.flushBatch(); err != nil {
 		return err
 	}
 	s.prepare(st)

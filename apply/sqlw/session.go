@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"time"
 
@@ -61,6 +62,10 @@ type Session struct {
 
 	onRow func(values [][]byte) // of KindControl steps
 
+	batching bool
+	batch    batch
+	seed     maphash.Seed
+
 	stopCtx func() bool
 }
 
@@ -77,7 +82,8 @@ func Connect(ctx context.Context, connString, role string, settings ...string) (
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{pc: pc, conn: pc.Conn(), status: 'I', copyLen: -1}
+	s := &Session{pc: pc, conn: pc.Conn(), status: 'I', copyLen: -1, seed: maphash.MakeSeed()}
+	s.batch.reset()
 	// Nothing is unread here: the server has said that it is ready, and speaks
 	// only when asked.
 	s.pump = newPump(s.conn)
@@ -202,6 +208,9 @@ func (s *Session) Drain() error {
 // It returns the first error since the last Sync; after that the pipeline
 // works again, the transaction may be a failed one.
 func (s *Session) Sync() error {
+	if s.failed != nil {
+		s.batch.reset() // it comes behind what failed
+	}
 	if err := s.endCopy(); s.broken != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package sqlw
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ const textType = 25
 type builder struct {
 	g      *Target
 	params []Param
+	values bool // parameters are columns of a VALUES list
 }
 
 // value is the new value of a relation column, typed as the column.
@@ -24,13 +26,15 @@ func (b *builder) value(col int) string {
 }
 
 func (b *builder) param(p Param) string {
-	for i := range b.params {
-		if b.params[i] == p {
-			return "$" + strconv.Itoa(i+1)
-		}
+	i := slices.Index(b.params, p)
+	if i < 0 {
+		i = len(b.params)
+		b.params = append(b.params, p)
 	}
-	b.params = append(b.params, p)
-	return "$" + strconv.Itoa(len(b.params))
+	if b.values {
+		return "v.p" + strconv.Itoa(i+1)
+	}
+	return "$" + strconv.Itoa(i+1)
 }
 
 func (b *builder) stmt(sql string, want int64) *Stmt {
@@ -134,6 +138,12 @@ func (g *Target) Insert() *Stmt {
 		}
 		b := &builder{g: g}
 		g.insert = b.stmt(g.insertSQL(b), want)
+		if len(b.params) == len(g.columns) && g.batches('I') {
+			g.manyRows(g.insert, nil, func(m *builder) (head, tail string) {
+				m.params = b.params
+				return g.insertHead(), ""
+			})
+		}
 	}
 	return g.insert
 }
@@ -146,7 +156,11 @@ func (g *Target) insertSQL(b *builder) string {
 	for i := range g.columns {
 		vals[i] = b.value(i)
 	}
-	return "INSERT INTO " + g.Table.SQL() + " (" + g.columnList() + ")" + g.overriding() + " VALUES (" + strings.Join(vals, ", ") + ")"
+	return g.insertHead() + "(" + strings.Join(vals, ", ") + ")"
+}
+
+func (g *Target) insertHead() string {
+	return "INSERT INTO " + g.Table.SQL() + " (" + g.columnList() + ")" + g.overriding() + " VALUES "
 }
 
 func (g *Target) overriding() string {
@@ -242,7 +256,19 @@ func (g *Target) Delete(kind byte, old []change.Value) (*Stmt, error) {
 	if w.one {
 		return g.remember(g.finish(b, &w, g.oneRow(b, &w), from+"USING m WHERE "+found, keeps)), nil
 	}
-	return g.remember(g.finish(b, &w, "", from+"WHERE "+b.match(&w, "t."), keeps)), nil
+	st := g.finish(b, &w, "", from+"WHERE "+b.match(&w, "t."), keeps)
+	if g.batches('D') && !nullKey(&w) {
+		g.manyRows(st, w.cols, func(b *builder) (head, tail string) {
+			match := b.match(&w, "t.")
+			return from + "USING (VALUES ", valuesTail(len(b.params)) + " WHERE " + match
+		})
+	}
+	return g.remember(st), nil
+}
+
+// nullKey reports whether a value by which the row is found is not there.
+func nullKey(w *where) bool {
+	return slices.ContainsFunc(w.cols, func(c int) bool { return w.vals[c].Kind == change.Null || w.vals[c].Kind == change.Unchanged })
 }
 
 // oneRow selects the place of exactly one of the rows that match.
@@ -301,5 +327,12 @@ func (g *Target) buildUpdate(kind byte, w *where, old, row []change.Value) *Stmt
 	if w.one {
 		return g.finish(b, w, g.oneRow(b, w), update+" FROM m WHERE "+found, keeps)
 	}
-	return g.finish(b, w, "", update+" WHERE "+b.match(w, "t."), keeps)
+	st := g.finish(b, w, "", update+" WHERE "+b.match(w, "t."), keeps)
+	if g.batches('U') && !nullKey(w) {
+		g.manyRows(st, w.cols, func(b *builder) (head, tail string) {
+			sets, match := g.sets(b, row), b.match(w, "t.")
+			return "UPDATE " + t + " t SET " + sets + " FROM (VALUES ", valuesTail(len(b.params)) + " WHERE " + match
+		})
+	}
+	return st
 }

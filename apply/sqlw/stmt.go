@@ -22,6 +22,9 @@ type Stmt struct {
 	Types  []change.OID // of the parameters, when there are no Params
 	Want   int64        // rows that it must report; negative: any number
 
+	many *many // for several rows at once; nil: one at a time
+	keys []int // relation columns by which rows are told apart in a batch; nil: they need not be
+
 	owner *Session
 	name  string
 	gen   int
