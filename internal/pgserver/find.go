@@ -57,6 +57,14 @@ func Find(ctx context.Context) (Binaries, error) {
 	return newest(ctx, dirs)
 }
 
+// At is the version in one folder; an empty dir means [Find].
+func At(ctx context.Context, dir string) (Binaries, error) {
+	if dir == "" {
+		return Find(ctx)
+	}
+	return newest(ctx, []string{dir})
+}
+
 func newest(ctx context.Context, dirs []string) (Binaries, error) {
 	var best Binaries
 	for _, dir := range dirs {

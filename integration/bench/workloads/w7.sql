@@ -1,0 +1,3 @@
+CREATE TABLE q (id bigint PRIMARY KEY, state int NOT NULL, payload text, worker text, tries int DEFAULT 0, ts timestamptz DEFAULT now());
+-- load
+DO $$ DECLARE a int; b int; BEGIN FOR i IN 0..$N(300000)/10-1 LOOP a := i*10; b := (i+1)*10; INSERT INTO q (id, state, payload) SELECT g, 0, md5(g::text) FROM generate_series(a+1, b) g; COMMIT; UPDATE q SET state = 1, worker = 'w'||i%7, ts = clock_timestamp() WHERE id > a AND id <= b; COMMIT; UPDATE q SET state = 2, tries = tries+1, payload = payload||'-done' WHERE id > a AND id <= b; COMMIT; DELETE FROM q WHERE id > a AND id <= b; COMMIT; END LOOP; END $$;
