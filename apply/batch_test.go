@@ -112,3 +112,22 @@ func (f *flow) noCards() {
 		f.t.Errorf("error card %v", c)
 	}
 }
+
+// Rows of several tables between each other: each table keeps its order.
+func TestApply_TablesBetweenEachOther(t *testing.T) {
+	const tables = `CREATE TABLE t (id int PRIMARY KEY, n int); CREATE TABLE few (id int PRIMARY KEY, n int); CREATE TABLE hist (id int PRIMARY KEY, v text UNIQUE);
+		CREATE TABLE big (id int PRIMARY KEY, v text); CREATE TABLE nokey (a int, b text);
+		INSERT INTO t SELECT g, 0 FROM generate_series(1, 300) g; INSERT INTO few SELECT g, 0 FROM generate_series(1, 3) g; INSERT INTO big VALUES (1, '')`
+	f := newFlow(t, tables, "ALTER TABLE nokey REPLICA IDENTITY FULL", "")
+	f.run()
+	f.through(`DO $$ BEGIN FOR i IN 1..900 LOOP
+		UPDATE t SET n = n + i WHERE id = 1 + i * 7 % 300; UPDATE few SET n = n + 1 WHERE id = 1 + i % 3; INSERT INTO hist VALUES (i, 'h' || i % 10 || '/' || i);
+		IF i % 10 = 0 THEN DELETE FROM hist WHERE id = i - 5; INSERT INTO hist VALUES (-i, 'h' || (i - 5) % 10 || '/' || i - 5); END IF;
+		IF i % 50 = 0 THEN UPDATE big SET v = repeat(i::text, 3000); INSERT INTO nokey VALUES (i, 'x'); UPDATE nokey SET b = b || 'y' WHERE a = i; END IF;
+		IF i % 100 = 0 THEN UPDATE few SET id = -id WHERE id > 0; UPDATE few SET id = -id; TRUNCATE nokey; END IF;
+		IF i % 4 = 0 THEN COMMIT; END IF; END LOOP; END $$`)
+	for _, table := range []string{"t", "few", "hist", "big", "nokey"} {
+		f.same("SELECT '" + table + "', count(*), md5(string_agg(x::text, ';' ORDER BY x::text)) FROM " + table + " x")
+	}
+	f.noCards()
+}

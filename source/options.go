@@ -33,7 +33,7 @@ type Options struct {
 	// never more than the queue takes.
 	BatchBytes int
 	// MaxInFlight is how many unacknowledged batches keep an idle stream from
-	// sending a small one; default 8.
+	// sending a small one; default 1: a batch grows while the one before is being stored.
 	MaxInFlight int
 
 	StatusInterval time.Duration // between positions sent without a cause; default 1 s
@@ -126,7 +126,7 @@ func (o *Options) setDefaults() {
 		o.BatchBytes = 256 << 10
 	}
 	if o.MaxInFlight <= 0 {
-		o.MaxInFlight = 8
+		o.MaxInFlight = 1
 	}
 	def(&o.StatusInterval, time.Second)
 	def(&o.MarkInterval, 10*time.Second)

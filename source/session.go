@@ -49,7 +49,8 @@ type session struct {
 	marked   time.Time // when the last mark was sent, or the stream began
 	heard    time.Time // when the server was heard last
 	asked    bool      // a reply was asked for since
-	got      int       // messages since the last tick
+	coalesce coalescer
+	got      int // messages since the last tick
 	gotBytes int64
 }
 

@@ -53,6 +53,9 @@ func (s *session) step(ctx context.Context) error {
 		if err := ctx.Err(); err != nil { // after the deadline was set: see stream
 			return err
 		}
+		if d := s.coalesce.pause(s.w.in.last, s.now); d > 0 {
+			time.Sleep(d)
+		}
 	}
 	data, err := s.w.receive()
 	if err != nil {

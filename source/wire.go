@@ -198,6 +198,7 @@ type readAhead struct {
 	r    io.Reader
 	buf  []byte
 	a, b int // buf[a:b] is not read yet
+	last int // what the last read from the socket has brought
 }
 
 func (r *readAhead) buffered() int { return r.b - r.a }
@@ -209,7 +210,7 @@ func (r *readAhead) Read(p []byte) (int, error) {
 			return r.r.Read(p)
 		}
 		n, err := r.r.Read(r.buf)
-		r.a, r.b = 0, n
+		r.a, r.b, r.last = 0, n, n
 		if n == 0 {
 			return 0, err
 		}

@@ -14,36 +14,88 @@ const (
 	batchLeast = 2 // shift of the smallest command of several rows
 	batchBytes = 32 << 10
 	batchRow   = 4 << 10 // a longer row is sent by itself
+	// openBatches is how many targets may have one.
+	openBatches = 16
 )
 
-// batch holds consecutive rows of one statement that wait to be sent as few
-// commands. Each row finds another row of the table (see Target.batches), so
-// that the order within a command makes no difference but for the order in
-// which rows are written, which is kept.
+// batch holds rows of one statement that wait to be sent as few commands. Each
+// row finds another row of the table (see Target.batches), so that the order
+// within a command makes no difference but for the order in which rows are
+// written, which is kept.
+//
+// Each target has a batch of its own. Rows of a target keep their order; rows of
+// different targets may change places within the transaction, which nobody can
+// see: nothing on these tables looks at anything but the row. Whatever else is
+// sent comes after all open batches.
 type batch struct {
-	st   *Stmt
-	buf  []byte // the rows' parameters as a Bind message has them
-	ends []int  // of each row in buf
-	step Step   // of the first row
-	keys keySet
+	target *Target
+	st     *Stmt
+	buf    []byte // the rows' parameters as a Bind message has them
+	ends   []int  // of each row in buf
+	step   Step   // of the first row
+	keys   keySet
 }
 
 // SetBatching says whether rows may be sent several at a time. An error then
 // names the first of them only.
 func (s *Session) SetBatching(on bool) { s.batching = on }
 
-// addRow puts a row into the batch. ok is false when it must be sent by itself.
+// batchOf is the open batch of a target, or nil.
+func (s *Session) batchOf(g *Target) *batch {
+	for _, b := range s.batches {
+		if b.target == g {
+			return b
+		}
+	}
+	return nil
+}
+
+// openBatch begins a batch.
+func (s *Session) openBatch(g *Target) (*batch, error) {
+	if len(s.batches) == openBatches {
+		if err := s.flushBatches(); err != nil {
+			return nil, err
+		}
+	}
+	n := len(s.batches)
+	if n < cap(s.batches) {
+		s.batches = s.batches[:n+1]
+	} else {
+		s.batches = append(s.batches, nil)
+	}
+	if s.batches[n] == nil { // kept from before otherwise
+		s.batches[n] = new(batch)
+	}
+	b := s.batches[n]
+	b.reset()
+	b.target = g
+	return b, nil
+}
+
+// addRow puts a row into the batch of its target. ok is false when it must be
+// sent by itself; then what it must come after is sent.
 func (s *Session) addRow(st *Stmt, old, row []change.Value, step Step) (ok bool, err error) {
-	b := &s.batch
-	if !s.batching || st.many == nil || !batchable(st, old, row) {
-		return false, nil
+	if st.many == nil || !s.batching {
+		return false, s.flushBatches()
+	}
+	b := s.batchOf(step.Target)
+	if !batchable(st, old, row) {
+		if b == nil {
+			return false, nil
+		}
+		return false, s.flushBatch(b)
+	}
+	if b == nil {
+		if b, err = s.openBatch(step.Target); err != nil {
+			return false, err
+		}
 	}
 	h := uint64(0)
 	if st.keys != nil {
 		h = s.keyHash(st, old, row)
 	}
 	if len(b.ends) > 0 && (b.st != st || st.keys != nil && b.keys.has(h)) {
-		if err := s.flushBatch(); err != nil {
+		if err := s.flushBatch(b); err != nil {
 			return false, err
 		}
 	}
@@ -64,7 +116,7 @@ func (s *Session) addRow(st *Stmt, old, row []change.Value, step Step) (ok bool,
 	}
 	b.ends = append(b.ends, len(b.buf))
 	if len(b.ends) == batchRows || len(b.buf) >= batchBytes {
-		return true, s.flushBatch()
+		return true, s.flushBatch(b)
 	}
 	return true, nil
 }
@@ -107,12 +159,27 @@ func (s *Session) keyHash(st *Stmt, old, row []change.Value) uint64 {
 	return h.Sum64()
 }
 
-// flushBatch sends the batch, as commands of 1<<n rows.
-func (s *Session) flushBatch() error {
-	b := &s.batch
-	if len(b.ends) == 0 {
-		return nil
+// flushBatches sends what all batches hold and closes them.
+func (s *Session) flushBatches() error {
+	for _, b := range s.batches {
+		if err := s.flushBatch(b); err != nil {
+			return err
+		}
 	}
+	s.batches = s.batches[:0]
+	return nil
+}
+
+// dropBatches forgets what the batches hold.
+func (s *Session) dropBatches() {
+	for _, b := range s.batches {
+		b.reset()
+	}
+	s.batches = s.batches[:0]
+}
+
+// flushBatch sends what a batch holds, as commands of 1<<n rows.
+func (s *Session) flushBatch(b *batch) error {
 	from, start := 0, 0
 	for from < len(b.ends) {
 		st, n := b.st, 1
@@ -136,9 +203,6 @@ func (s *Session) flushBatch() error {
 		step := b.step
 		step.Want, step.Stmt = st.Want, st
 		from, start = from+n, end
-		if from == len(b.ends) {
-			b.reset()
-		}
 		if err := s.queued(step); err != nil {
 			b.reset()
 			return err
@@ -148,6 +212,7 @@ func (s *Session) flushBatch() error {
 	return nil
 }
 
+// reset empties the batch; it stays open.
 func (b *batch) reset() {
 	b.st, b.buf, b.ends = nil, b.buf[:0], b.ends[:0]
 	b.keys.reset()

@@ -93,7 +93,7 @@ func (s *Session) closeCopyData() {
 // endCopy ends the open COPY or sends the open batch, if there is one.
 func (s *Session) endCopy() error {
 	if !s.copying {
-		return s.flushBatch()
+		return s.flushBatches()
 	}
 	s.closeCopyData()
 	s.copying = false

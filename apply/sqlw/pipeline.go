@@ -25,9 +25,6 @@ func (s *Session) Row(st *Stmt, old, row []change.Value, step Step) error {
 	if ok, err := s.addRow(st, old, row, step); ok || err != nil {
 		return err
 	}
-	if err := s.flushBatch(); err != nil {
-		return err
-	}
 	s.prepare(st)
 	if err := s.bind(st, old, row); err != nil {
 		return err

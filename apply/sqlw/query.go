@@ -77,7 +77,7 @@ func (s *Session) rows(name string, args []string) ([][][]byte, error) {
 
 // settle finishes what is queued.
 func (s *Session) settle() error {
-	if s.ring.size == 0 && len(s.out) == 0 && s.failed == nil {
+	if s.ring.size == 0 && len(s.out) == 0 && len(s.batches) == 0 && s.failed == nil {
 		return s.broken
 	}
 	return s.Sync()

@@ -63,7 +63,7 @@ type Session struct {
 	onRow func(values [][]byte) // of KindControl steps
 
 	batching bool
-	batch    batch
+	batches  []*batch // open, in the order in which they began
 	seed     maphash.Seed
 
 	stopCtx func() bool
@@ -83,7 +83,6 @@ func Connect(ctx context.Context, connString, role string, settings ...string) (
 		return nil, err
 	}
 	s := &Session{pc: pc, conn: pc.Conn(), status: 'I', copyLen: -1, seed: maphash.MakeSeed()}
-	s.batch.reset()
 	// Nothing is unread here: the server has said that it is ready, and speaks
 	// only when asked.
 	s.pump = newPump(s.conn)
@@ -209,7 +208,7 @@ func (s *Session) Drain() error {
 // works again, the transaction may be a failed one.
 func (s *Session) Sync() error {
 	if s.failed != nil {
-		s.batch.reset() // it comes behind what failed
+		s.dropBatches() // they come behind what failed
 	}
 	if err := s.endCopy(); s.broken != nil {
 		return err

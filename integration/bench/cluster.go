@@ -94,7 +94,7 @@ func (s *server) script(ctx context.Context, db, text string, set ...string) err
 	return nil
 }
 
-// pgbench runs the program; "<<" begins its script, whose lines "|" parts.
+// pgbench runs the program; "<<" begins its script, whose lines "@@" parts.
 func (s *server) pgbench(ctx context.Context, db, args string) error {
 	args, script, own := strings.Cut(args, "<<")
 	words := strings.Fields(args)
@@ -104,7 +104,7 @@ func (s *server) pgbench(ctx context.Context, db, args string) error {
 			return err
 		}
 		defer os.Remove(f.Name())
-		if _, err := f.WriteString(strings.ReplaceAll(script, "|", "\n") + "\n"); err != nil {
+		if _, err := f.WriteString(strings.ReplaceAll(script, "@@", "\n") + "\n"); err != nil {
 			return err
 		}
 		if err := f.Close(); err != nil {
