@@ -11,6 +11,8 @@ COUNT    ?= 5
 SEED     ?= 0
 ROUNDS   ?= 100
 BENCH    ?= .
+RUNS     ?= 3
+SCALE    ?= 1
 
 VERSIONED = 001*,028*,04*,060*,11*,120*,130*,16*,17*,191*,192*,22*,231*,246*,248*
 
@@ -74,7 +76,11 @@ soak: ## kill every part at random under load: SEED= replays, ROUNDS=100 faults
 	$(GO) test ./integration/soak -run Soak -v -timeout 6h -seed $(SEED) -rounds $(ROUNDS)
 
 .PHONY: bench
-bench: ## Go benchmarks COUNT=5 times, as benchstat reads them; BENCH= chooses
+bench: ## against PostgreSQL's own replication: WORKLOADS=w1,w3 RUNS=3 SCALE=1; about 40 minutes
+	$(GO) run ./integration/bench/cmd/bench $(if $(WORKLOADS),-workloads '$(WORKLOADS)') -runs $(RUNS) -scale $(SCALE)
+
+.PHONY: microbench
+microbench: ## Go benchmarks COUNT=5 times, as benchstat reads them; BENCH= chooses
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(UNIT)
 
 .PHONY: lint

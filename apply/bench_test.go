@@ -1,12 +1,6 @@
 package apply
 
-import (
-	"runtime"
-	"testing"
-	"time"
-
-	"github.com/walferry/walferry/internal/pgtest"
-)
+import "testing"
 
 // BenchmarkApply measures 100000 rows of each kind from queue to commit, the
 // server's work included. The publisher's part is not in the time.
@@ -27,29 +21,11 @@ func BenchmarkApply(b *testing.B) {
 				if c.before != "" {
 					f.through(c.before)
 				}
-				pgtest.Exec(b, f.pub, c.sql)
-				f.halt()
-				f.pull()
-				var m0, m1 runtime.MemStats
-				runtime.ReadMemStats(&m0)
 				b.StartTimer()
-				began := time.Now()
-				f.run()
-				for {
-					f.mu.Lock()
-					done := len(f.commits) > 0 && f.commits[len(f.commits)-1].Position >= f.end
-					f.mu.Unlock()
-					if done {
-						break
-					}
-					runtime.Gosched()
-					time.Sleep(time.Millisecond) // the end of a measurement is polled
-				}
-				took := time.Since(began)
+				took, mallocs := f.drained(c.sql)
 				b.StopTimer()
-				runtime.ReadMemStats(&m1)
 				b.ReportMetric(float64(took.Nanoseconds())/rows, "ns/row")
-				b.ReportMetric(float64(m1.Mallocs-m0.Mallocs)/rows, "allocs/row")
+				b.ReportMetric(float64(mallocs)/rows, "allocs/row")
 				f.halt()
 			}
 		})
