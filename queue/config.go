@@ -126,6 +126,6 @@ func (q *Queue) verify(info *jetstream.StreamInfo) error {
 	}
 	return &Error{
 		Kind: ErrConfig, Stream: q.stream, Detail: strings.Join(found, "; "),
-		Remedy: "correct it with nats stream edit " + q.stream + " where NATS allows that, else delete the stream, let walferry create it and start every subscription again with a new initial copy",
+		Remedy: "correct it with nats stream edit " + q.stream + " where NATS allows that, else stop walferry, run walferry drop --queue, start it: a new queue begins where the slot stands, and a subscription that needs more than that says so",
 	}
 }

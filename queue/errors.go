@@ -80,6 +80,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// Hint is what to do, for those who show errors.
+func (e *Error) Hint() string { return e.Remedy }
+
 // Unwrap gives the kind and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Err == nil {
@@ -97,11 +100,11 @@ func Retryable(err error) bool {
 
 // Remedies that several errors share.
 const (
-	remedyCopy    = "start the subscription again with a new initial copy; if it was away longer than the queue keeps batches, raise queue.retention"
-	remedyLost    = "restore the queue's store, or drop the queue and start every subscription again with a new initial copy"
-	remedyFork    = "point this walferry at the queue of its own publisher, or drop the queue and start every subscription again with a new initial copy"
-	remedyCorrupt = "restore the queue's store from a replica, or drop the queue and start every subscription again with a new initial copy"
-	remedyCreate  = "if the queue never existed, let the log reader create it; if it did, its batches are lost: start every subscription again with a new initial copy"
+	remedyCopy    = "copy the subscription again: stop walferry, run walferry drop --subscription NAME --empty, start it; if the subscription was away longer than the queue keeps batches, raise queue.retention"
+	remedyLost    = "restore the queue's store; or stop walferry, run walferry drop --queue, start it: a new queue begins where the slot stands, and a subscription that needs more than that says so"
+	remedyFork    = "point this walferry at the queue of its own publisher; or stop walferry, run walferry drop --queue, start it: a new queue begins where the slot stands, and a subscription that needs more than that says so"
+	remedyCorrupt = "restore the queue's store from a replica; or stop walferry, run walferry drop --queue, start it: a new queue begins where the slot stands, and a subscription that needs more than that says so"
+	remedyCreate  = "let the log reader create it; a subscription that needs more than the new queue holds says so"
 )
 
 // unavailable wraps a failure of NATS as a transient error.

@@ -129,6 +129,7 @@ type Info struct {
 	Bytes             uint64
 	MaxBytes          int64 // -1: unlimited
 	FirstSeq, LastSeq uint64
+	Deleted           int       // batches that are missing between them
 	FirstTime         time.Time // when the oldest batch was stored
 	LastTime          time.Time
 	Replicas          int
@@ -142,7 +143,7 @@ func (q *Queue) Info(ctx context.Context) (Info, error) {
 	}
 	return Info{
 		Created: i.Created, Messages: i.State.Msgs, Bytes: i.State.Bytes, MaxBytes: i.Config.MaxBytes,
-		FirstSeq: i.State.FirstSeq, LastSeq: i.State.LastSeq, FirstTime: i.State.FirstTime, LastTime: i.State.LastTime,
+		FirstSeq: i.State.FirstSeq, LastSeq: i.State.LastSeq, Deleted: missingBetween(&i.State), FirstTime: i.State.FirstTime, LastTime: i.State.LastTime,
 		Replicas: i.Config.Replicas,
 	}, nil
 }

@@ -169,14 +169,43 @@ func (r *Reader) verifyStream(ctx context.Context, info *jetstream.StreamInfo, n
 			Kind: ErrHole, Stream: q.stream, Seq: next, Want: r.from,
 			Detail: fmt.Sprintf("sequence %d is needed, the queue begins at %d", next, st.FirstSeq), Remedy: remedyCopy,
 		}
-	case st.LastSeq < next:
-		return nil
+	}
+	if err := r.verifyLast(ctx, st, next-1); err != nil || st.LastSeq < next {
+		return err
 	}
 	_, err := q.probe(ctx, next)
 	if errors.Is(err, errNoMessage) { // trimmed just now
 		return q.missing(next)
 	}
 	return err
+}
+
+// verifyLast makes sure that the batch that was accepted last, if it is still
+// stored, is the one of then: a server that was put back to an earlier state and
+// filled again has other batches under the same numbers, perhaps with the same
+// positions.
+func (r *Reader) verifyLast(ctx context.Context, st *jetstream.StreamState, seq uint64) error {
+	if !r.chain.known || seq < st.FirstSeq || seq > st.LastSeq {
+		return nil
+	}
+	m, err := r.q.get(ctx, seq)
+	if errors.Is(err, errNoMessage) { // removed; nobody needs it here
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a, b := m.header, r.chain.prev
+	if equal := a.CommitTime.Equal(b.CommitTime); equal {
+		a.CommitTime, b.CommitTime = time.Time{}, time.Time{}
+	}
+	if a == b {
+		return nil
+	}
+	return &Error{
+		Kind: ErrLost, Stream: r.q.stream, Seq: seq, Want: b.End, Have: a.End,
+		Detail: fmt.Sprintf("sequence %d is no longer the batch that was read", seq), Remedy: remedyLost,
+	}
 }
 
 // take accounts for a message and reports whether it holds a batch.

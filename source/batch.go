@@ -42,6 +42,7 @@ type batcher struct {
 	tx     transaction
 	inTx   bool
 	resume *resumePoint // the open chunk that the queue ends with
+	seam   *seam        // what the server has to send first; nil: verified, or there is nothing
 
 	duplicates int64 // transactions that were in the queue already
 	stray      int64 // changes left out
@@ -55,6 +56,7 @@ type transaction struct {
 	time    time.Time
 	xid     change.XID
 	skip    bool // a duplicate
+	strange bool // one that the queue does not have
 	written bool // Begin is in the queue or in body
 	rows    int  // in body
 	chunked bool
@@ -101,8 +103,14 @@ func (b *batcher) begin(m *pgoutput.Message, raw []byte) error {
 		}
 		t.skip = true
 		b.duplicates++
-		return nil
+		var err error
+		t.strange, err = b.seam.duplicate(m.LSN, m.XID, m.Time)
+		return err
 	}
+	if err := b.seam.closed(m.LSN); err != nil {
+		return err
+	}
+	b.seam = nil
 	if r := b.resume; r != nil && r.commit == m.LSN && r.xid == m.XID && r.msgs > 0 {
 		t.resume = r
 	}
@@ -154,7 +162,7 @@ func (b *batcher) change(ctx context.Context, raw []byte, oid change.OID) error 
 	if !b.inTx {
 		return protocolError("change outside of a transaction")
 	}
-	if b.tx.skip {
+	if b.tx.skip && !b.tx.strange {
 		return nil
 	}
 	rel := b.cache.find(oid)
@@ -164,6 +172,9 @@ func (b *batcher) change(ctx context.Context, raw []byte, oid change.OID) error 
 	if rel.ignored {
 		b.stray++
 		return nil
+	}
+	if b.tx.strange {
+		return b.seam.foreign(b.tx.commit, b.tx.xid)
 	}
 	if b.tx.resume != nil {
 		return b.compare(raw)
@@ -184,7 +195,7 @@ func (b *batcher) truncate(ctx context.Context, m *pgoutput.Message, raw []byte)
 	if !b.inTx {
 		return protocolError("truncate outside of a transaction")
 	}
-	if b.tx.skip {
+	if b.tx.skip && !b.tx.strange {
 		return nil
 	}
 	rels := make([]*relation, 0, len(m.Relations))
@@ -202,6 +213,9 @@ func (b *batcher) truncate(ctx context.Context, m *pgoutput.Message, raw []byte)
 	if ignored == len(rels) {
 		b.stray++
 		return nil
+	}
+	if b.tx.strange {
+		return b.seam.foreign(b.tx.commit, b.tx.xid)
 	}
 	if b.tx.resume != nil {
 		return b.compare(raw)
@@ -222,6 +236,9 @@ func (b *batcher) logical(ctx context.Context, m *pgoutput.Message, raw []byte) 
 	}
 	if !b.inTx {
 		return protocolError("transactional message outside of a transaction")
+	}
+	if b.tx.strange {
+		return b.seam.foreign(b.tx.commit, b.tx.xid)
 	}
 	if b.tx.skip {
 		return nil
@@ -412,6 +429,10 @@ func (b *batcher) abandon() {
 // mark sends a batch without transactions that moves End. It must only be
 // called when everything before is durable and no transaction is open.
 func (b *batcher) mark(ctx context.Context, end change.LSN) error {
+	if err := b.seam.closed(end); err != nil {
+		return err
+	}
+	b.seam = nil
 	h := b.header()
 	h.End = end
 	if err := b.sink(ctx, &h, nil); err != nil {

@@ -63,7 +63,10 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-const hintCopyAll = "run walferry drop, which removes slot and queue, and start again: every subscription gets a new initial copy"
+const (
+	hintCopyAll = "stop walferry, run walferry drop --empty, which removes slot, queue and the replicated rows, and start it: every subscription gets a new initial copy"
+	hintRenew   = "stop walferry, run walferry drop --queue, start it: a new queue begins where the slot stands, and a subscription that needs more than that says so"
+)
 
 func sqlstate(err error) string {
 	var pe *pgconn.PgError

@@ -61,6 +61,27 @@ func (q *memQueue) Tail(context.Context) (queue.Tail, error) {
 	return t, nil
 }
 
+func (q *memQueue) LastTransaction(context.Context, queue.Tail) (change.BatchHeader, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h := q.batches[len(q.batches)-1].h
+	for i := len(q.batches) - 1; i >= 0 && h.Txns == 0; i-- {
+		h = q.batches[i].h
+	}
+	return h, nil
+}
+
+func (q *memQueue) Info(context.Context) (queue.Info, error) { return queue.Info{}, nil }
+
+func (q *memQueue) Claim(context.Context, string) error { return nil }
+
+func (q *memQueue) Renew(context.Context, uint64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.batches, q.created = nil, time.Now()
+	return nil
+}
+
 func (q *memQueue) NewAppender(_ context.Context, tail queue.Tail) (Appender, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

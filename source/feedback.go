@@ -19,6 +19,7 @@ type feedback struct {
 
 	received atomic.Uint64 // end LSN of the last transaction that was received whole
 	ask      atomic.Bool   // ask the server for a reply
+	held     atomic.Bool   // nothing more is confirmed: the server may not be who has what the queue holds, see seam
 	kick     chan struct{} // capacity 1
 
 	flush change.LSN // highest that was sent, or where the slot stood
@@ -62,6 +63,9 @@ func (f *feedback) run(ctx context.Context) error {
 // advance moves the flush position to what is safe, and reports whether it
 // moved.
 func (f *feedback) advance() bool {
+	if f.held.Load() {
+		return false
+	}
 	safe, _ := f.app.Durable()
 	if f.applied != nil {
 		safe = min(safe, f.applied())

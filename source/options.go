@@ -58,6 +58,10 @@ type Queue interface {
 	Exists(ctx context.Context) (bool, error)
 	Create(ctx context.Context) error
 	Tail(ctx context.Context) (queue.Tail, error)
+	LastTransaction(ctx context.Context, tail queue.Tail) (change.BatchHeader, error)
+	Info(ctx context.Context) (queue.Info, error)
+	Renew(ctx context.Context, system uint64) error
+	Claim(ctx context.Context, owner string) error
 	MaxBatch() int
 	NewAppender(ctx context.Context, tail queue.Tail) (Appender, error)
 }

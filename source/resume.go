@@ -13,13 +13,16 @@ type situation struct {
 	slot    slotState
 	absent  bool // the stream did not exist before
 	tail    queue.Tail
-	forked  change.LSN // where the publisher left the timeline of the tail
-	related bool       // the publisher's history contains that timeline
+	forked  change.LSN         // where the publisher left the timeline of the tail
+	related bool               // the publisher's history contains that timeline
+	last    change.BatchHeader // of the last whole transaction, or of marks after it; read if the slot is behind the tail
 }
 
 // start is how it begins.
 type start struct {
-	at      change.LSN // START_REPLICATION here; End of the queue
+	at      change.LSN // End of the queue
+	from    change.LSN // START_REPLICATION here: before at where the seam can be verified
+	seam    *seam      // nil: the server sends nothing that the queue has
 	create  bool       // the slot must be created
 	found   bool       // the queue is empty, but the slot existed: the queue was lost or never written
 	restart bool       // the queue ends with an open chunk that cannot be continued
@@ -29,7 +32,7 @@ type start struct {
 // decide compares publisher, slot and queue.
 func decide(slot string, s situation) (start, error) {
 	if s.tail.Empty {
-		return start{at: s.slot.confirmed, create: !s.slot.exists, found: s.slot.exists}, nil
+		return start{at: s.slot.confirmed, from: s.slot.confirmed, create: !s.slot.exists, found: s.slot.exists}, nil
 	}
 	h := &s.tail.Header
 	end := h.End
@@ -56,8 +59,8 @@ func decide(slot string, s situation) (start, error) {
 	case !s.slot.exists:
 		return fail(ErrSlotLost, 0, "it does not exist, but the queue was filled from it up to %v; what was committed since cannot be read", end)
 	case s.slot.confirmed > end:
-		e.Hint = "restore the queue's store if you can; otherwise " + hintCopyAll
-		return fail(ErrQueueBehind, s.slot.confirmed, "the slot was confirmed up to %v, the queue ends at %v", s.slot.confirmed, end)
+		e.Hint = "restore the queue's store if you can; otherwise " + hintRenew
+		return fail(ErrQueueBehind, s.slot.confirmed, "the slot was confirmed up to %v, the queue ends at %v; or the slot was dropped and made again", s.slot.confirmed, end)
 	}
 	p, exact := resumeAfter(h)
 	if p != nil && !exact {
@@ -66,5 +69,9 @@ func decide(slot string, s situation) (start, error) {
 	if p != nil {
 		p.timeline = h.Timeline
 	}
-	return start{at: end, resume: p, restart: !exact}, nil
+	st := start{at: end, from: end, resume: p, restart: !exact}
+	if s.slot.confirmed < end {
+		st.from, st.seam = overlap(s.slot.confirmed, end, &s.last)
+	}
+	return st, nil
 }

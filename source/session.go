@@ -114,7 +114,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.w, err = startReplication(ctx, conn, in, s.command(st.at)); err != nil {
+	if s.w, err = startReplication(ctx, conn, in, s.command(st.from)); err != nil {
 		if sqlstate(err) == "55006" { // object_in_use
 			return errSlotBusy
 		}
@@ -140,6 +140,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		kick: make(chan struct{}, 1), flush: slot.confirmed,
 	}
 	s.fb.received.Store(uint64(s.b.prev))
+	s.fb.held.Store(st.seam != nil)
 	if tail.Empty {
 		// Say where the queue begins, so that it is never empty again.
 		if err := s.b.mark(ctx, st.at); err != nil {
@@ -155,7 +156,10 @@ func (s *session) begin(st start) error {
 	limit := min(s.o.BatchBytes, s.o.Queue.MaxBatch())
 	s.b = &batcher{
 		sink: s.append, limit: limit, cache: newCatalog(), body: make([]byte, 0, limit),
-		system: s.server.system, timeline: s.server.timeline, prev: st.at, resume: st.resume,
+		system: s.server.system, timeline: s.server.timeline, prev: st.at, resume: st.resume, seam: st.seam,
+	}
+	if st.seam != nil {
+		st.seam.slot = s.o.Slot
 	}
 	if s.o.Streaming {
 		s.dec.Protocol = 2
@@ -186,8 +190,7 @@ func (s *session) prepare(ctx context.Context, conn *pgconn.PgConn) (st start, s
 	if sit.absent, err = s.createStream(ctx); err != nil {
 		return
 	}
-	if sit.tail, err = o.Queue.Tail(ctx); err != nil {
-		err = fmt.Errorf("read end of queue: %w", err)
+	if sit.tail, err = s.tail(ctx, slot); err != nil {
 		return
 	}
 	h := &sit.tail.Header
@@ -199,7 +202,23 @@ func (s *session) prepare(ctx context.Context, conn *pgconn.PgConn) (st start, s
 	if err = slot.check(o.Slot, s.server.database, h.End); err != nil {
 		return
 	}
-	if st, err = decide(o.Slot, sit); err != nil {
+	if sit.tail.Empty || h.System == s.server.system {
+		if err = o.Queue.Claim(ctx, fmt.Sprintf("%d/%s", s.server.system, s.server.oid)); err != nil {
+			return
+		}
+	}
+	if !sit.tail.Empty && slot.exists && slot.confirmed < h.End {
+		if sit.last, err = o.Queue.LastTransaction(ctx, sit.tail); err != nil {
+			err = fmt.Errorf("read the last transaction of the queue: %w", err)
+			return
+		}
+	}
+	if st, err = decide(o.Slot, sit); s.mayRenew(slot) && errors.Is(err, ErrQueueBehind) {
+		if err = s.renew(ctx, slot, err); err == nil {
+			err = errMoved
+		}
+	}
+	if err != nil {
 		return
 	}
 	if slot.active {
@@ -223,7 +242,7 @@ func (s *session) prepare(ctx context.Context, conn *pgconn.PgConn) (st start, s
 		if slot, err = ensureSlot(ctx, conn, o.Slot, o.Failover); err != nil {
 			return
 		}
-		st.at = slot.confirmed
+		st.at, st.from = slot.confirmed, slot.confirmed
 		o.Logger.Info("replication slot is created", "slot", o.Slot, "position", st.at.String())
 	}
 	if st.found && !s.warned {

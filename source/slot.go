@@ -20,7 +20,8 @@ type server struct {
 	timeline uint32
 	flushed  change.LSN // end of the WAL that is on its disk
 	database string
-	sync     bool // synchronous_standby_names is set: commits may wait for us
+	oid      string // of the database
+	sync     bool   // synchronous_standby_names is set: commits may wait for us
 }
 
 // minVersion is the oldest server that can be read.
@@ -54,7 +55,8 @@ func identify(ctx context.Context, conn *pgconn.PgConn) (server, error) {
 		return s, protocolError("position %q", v[2])
 	}
 	s.database = v[3]
-	r, err = query(ctx, conn, "read settings", `SELECT pg_catalog.current_setting('wal_level'), pg_catalog.current_setting('synchronous_standby_names'), pg_catalog.current_setting('effective_wal_level', true)`)
+	r, err = query(ctx, conn, "read settings", `SELECT pg_catalog.current_setting('wal_level'), pg_catalog.current_setting('synchronous_standby_names'), pg_catalog.current_setting('effective_wal_level', true),
+  (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())`)
 	if err != nil {
 		return s, err
 	}
@@ -64,7 +66,7 @@ func identify(ctx context.Context, conn *pgconn.PgConn) (server, error) {
 			Hint: "run ALTER SYSTEM SET wal_level = logical on the publisher and restart it",
 		}
 	}
-	s.sync = r[0][1] != ""
+	s.sync, s.oid = r[0][1] != "", r[0][3]
 	return s, nil
 }
 

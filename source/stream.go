@@ -79,6 +79,11 @@ func (s *session) idle(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.fb.held.Load() {
+		if err := s.join(); err != nil {
+			return err
+		}
+	}
 	next := s.now.Add(tick)
 	if s.b.inTx {
 		s.extendDeadline(next)
@@ -111,6 +116,22 @@ func (s *session) idle(ctx context.Context) error {
 		}
 	}
 	s.extendDeadline(next)
+	return nil
+}
+
+// join lets positions be confirmed once the seam is verified: by the first
+// transaction after it, or by the server having got that far.
+func (s *session) join() error {
+	if s.b.seam != nil && !s.b.inTx && s.keepalive >= s.b.seam.end {
+		if err := s.b.seam.closed(s.keepalive); err != nil {
+			return err
+		}
+		s.b.seam = nil
+	}
+	if s.b.seam == nil {
+		s.fb.held.Store(false)
+		s.fb.wake()
+	}
 	return nil
 }
 
