@@ -44,6 +44,9 @@ func cardOf(subscription string, err error) *monitor.ErrorCard {
 	if errors.As(err, &h) {
 		c.Remedy = h.Hint()
 	}
+	// The queue does not know for whom it is read.
+	name := strings.NewReplacer("--subscription NAME", "--subscription "+subscription)
+	c.Message, c.Remedy = name.Replace(c.Message), name.Replace(c.Remedy)
 	return c
 }
 

@@ -95,8 +95,36 @@ func (w *publisherWorker) attempt(ctx context.Context) error {
 		}()
 		defer func() { cancel(); <-done }()
 		o.ConfirmApplied = applied.floor
+		return w.untilHole(ctx, q, func(ctx context.Context) error { return source.Run(ctx, o) })
 	}
 	return source.Run(ctx, o)
+}
+
+// holeLook is how often the queue is asked whether batches are missing.
+const holeLook = 2 * time.Second
+
+// untilHole runs the reader and ends it when batches are missing in the middle
+// of the queue: a new attempt replaces the queue. Where the slot does not hold
+// what was lost there is nothing to replace it from, and the subscription that
+// meets the hole says so.
+func (w *publisherWorker) untilHole(ctx context.Context, q *queue.Queue, run func(context.Context) error) error {
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep(runCtx, holeLook) == nil {
+			if info, err := q.Info(runCtx); err == nil && info.Deleted > 0 {
+				w.logger.Warn("batches are missing in the queue: the log reader begins again", "missing", info.Deleted)
+				cancel()
+				return
+			}
+		}
+	}()
+	err := run(runCtx)
+	cancel()
+	<-done
+	return err
 }
 
 // checkFailover refuses failover: on where slots cannot be synchronised.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -48,12 +49,20 @@ type subscriptionWorker struct {
 func (w *subscriptionWorker) run(ctx context.Context) error {
 	retryIn := backoff.NewExponentialBackOff()
 	retryIn.InitialInterval, retryIn.MaxInterval = minRetry, maxRetry
+	lost := false // the last attempt ended because the queue became another one
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.attempt(ctx)
 		if ctx.Err() != nil {
 			break
 		}
+		if errors.Is(err, queue.ErrLost) && (!lost || time.Since(began) > time.Minute) {
+			// It may hold all that is needed: the position tells.
+			lost = true
+			w.logger.Warn("the queue is no longer the one that was read: reading begins again at the position", "error", err)
+			continue
+		}
+		lost = false
 		if err == nil || errors.Is(err, errTablesChanged) {
 			retryIn.Reset()
 			continue
@@ -298,10 +307,32 @@ func (w *subscriptionWorker) place(ctx context.Context, l *ledger, q *queue.Queu
 			}
 		}
 	}
-	if err := apply.SetPosition(ctx, l.conn, w.sub.Name, pos); err != nil {
+	system, err := w.system(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := apply.SetPosition(ctx, l.conn, w.sub.Name, pos, system); err != nil {
 		return 0, err
 	}
 	return pos, nil
+}
+
+// system is the identifier of the publisher's cluster.
+func (w *subscriptionWorker) system(ctx context.Context) (uint64, error) {
+	conn, err := connect(ctx, w.pub.URL, "agent")
+	if err != nil {
+		return 0, fmt.Errorf("connect to the publisher: %w", err)
+	}
+	defer closeConn(conn)
+	r, err := pgquery.One(ctx, conn, `select system_identifier from pg_control_system()`)
+	if err != nil {
+		return 0, fmt.Errorf("read the publisher's system identifier: %w", err)
+	}
+	id, err := strconv.ParseUint(r[0], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the publisher's system identifier: %w", err)
+	}
+	return id, nil
 }
 
 // slotPosition is where the slot of the publisher stands: the queue holds
@@ -365,7 +396,14 @@ func (w *subscriptionWorker) apply(ctx context.Context, l *ledger, q *queue.Queu
 		Group:           group(w.sub),
 		ReplicationRole: w.sub.ReplicationRole,
 		Report: func(ctx context.Context, flushed change.LSN, seq uint64) error {
-			return q.Report(ctx, w.sub.Name, flushed, seq)
+			err := q.Report(ctx, w.sub.Name, flushed, seq)
+			if errors.Is(err, queue.ErrNotRegistered) || errors.Is(err, queue.ErrNoStream) {
+				// The registry was deleted, or put back to a time before this
+				// subscription. Without an entry nothing would be kept for it.
+				w.logger.Warn("the queue has forgotten the subscription: it is registered again", "error", err)
+				err = q.Register(ctx, w.sub.Name, flushed)
+			}
+			return err
 		},
 		Events: w.watch.applyEvents(batches),
 		Logger: w.plain,

@@ -17,9 +17,11 @@ type controls struct {
 	name []byte
 	a, b []byte // scratch for parameters
 	c    []byte
+	foot [4][]byte
 }
 
 const (
+	typeInt8 = 20
 	typeText = 25
 	typeLSN  = 3220
 	typeTime = 1184
@@ -35,8 +37,11 @@ func newControls(subscription string) controls {
 		commit: &sqlw.Stmt{SQL: "COMMIT", Want: -1},
 		// A position that is not the expected one divides by zero, so that the
 		// commit can be sent without waiting for the answer.
-		place: &sqlw.Stmt{SQL: "WITH u AS (UPDATE walferry.subscription SET position = $2, updated_at = now() WHERE name = $1 AND position = $3 RETURNING 1) " +
-			"SELECT 1 / count(*) FROM u", Types: []change.OID{typeText, typeLSN, typeLSN}, Want: 1},
+		place: &sqlw.Stmt{
+			SQL: "WITH u AS (UPDATE walferry.subscription SET position = $2, system_id = $4, last_commit = $5, last_xid = $6, last_time = $7, updated_at = now() " +
+				"WHERE name = $1 AND position = $3 RETURNING 1) SELECT 1 / count(*) FROM u",
+			Types: []change.OID{typeText, typeLSN, typeLSN, typeText, typeLSN, typeInt8, typeTime}, Want: 1,
+		},
 		mark: &sqlw.Stmt{SQL: "SELECT pg_replication_origin_xact_setup($1, $2)", Types: []change.OID{typeLSN, typeTime}, Want: 1},
 		lsn:  &sqlw.Stmt{SQL: "SELECT pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn()", Want: 1},
 		clearSkip: &sqlw.Stmt{
@@ -53,6 +58,26 @@ func appendLSN(dst []byte, l change.LSN) []byte {
 	dst = strconv.AppendUint(dst, uint64(l>>32), 16)
 	dst = append(dst, '/')
 	return strconv.AppendUint(dst, uint64(l&0xFFFFFFFF), 16)
+}
+
+func appendTime(dst []byte, t time.Time) []byte {
+	return t.UTC().AppendFormat(dst, "2006-01-02 15:04:05.000000+00")
+}
+
+// footing gives the parameters of a footing; nil is NULL.
+func (c *controls) footing(f *footing) (v [4][]byte) {
+	if f.system != 0 {
+		c.foot[0] = strconv.AppendUint(c.foot[0][:0], f.system, 10)
+		v[0] = c.foot[0]
+	}
+	if f.commit == 0 {
+		return v
+	}
+	c.foot[1] = appendLSN(c.foot[1][:0], f.commit)
+	c.foot[2] = strconv.AppendUint(c.foot[2][:0], uint64(f.xid), 10)
+	c.foot[3] = appendTime(c.foot[3][:0], f.time)
+	copy(v[1:], c.foot[1:])
+	return v
 }
 
 // savePosition commits a position that moved without rows.
@@ -80,7 +105,8 @@ func (e *engine) commitGroup() error {
 		}
 	}
 	c.a, c.b = appendLSN(c.a[:0], e.grp.end), appendLSN(c.b[:0], e.pos)
-	if err := s.Control(c.place, sqlw.Step{Kind: sqlw.KindControl, Op: opPlace}, c.name, c.a, c.b); err != nil {
+	f := c.footing(&e.grp.foot)
+	if err := s.Control(c.place, sqlw.Step{Kind: sqlw.KindControl, Op: opPlace}, c.name, c.a, c.b, f[0], f[1], f[2], f[3]); err != nil {
 		return err
 	}
 	if e.marks {
@@ -89,7 +115,7 @@ func (e *engine) commitGroup() error {
 		if t.IsZero() {
 			t = time.Now()
 		}
-		c.c = t.UTC().AppendFormat(c.c, "2006-01-02 15:04:05.000000+00")
+		c.c = appendTime(c.c, t)
 		if err := s.Control(c.mark, control, c.a, c.c); err != nil {
 			return err
 		}
@@ -115,7 +141,7 @@ func (e *engine) commitGroup() error {
 // committed takes note of a commit.
 func (e *engine) committed() {
 	g := &e.grp
-	e.pos, e.saved, e.moved = g.end, time.Now(), true
+	e.pos, e.foot, e.saved, e.moved = g.end, g.foot, time.Now(), true
 	if e.tx.skipped {
 		e.skip = 0
 	}
@@ -130,7 +156,7 @@ func (e *engine) committed() {
 	e.journal.reset()
 	e.swaps, e.idle = nil, false
 	e.plan.passed(e.pos)
-	*g = group{end: e.pos, number: g.number + 1, seq: g.seq}
+	*g = group{end: e.pos, foot: e.foot, number: g.number + 1, seq: g.seq}
 	e.note.progress(e.pos)
 }
 

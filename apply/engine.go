@@ -52,6 +52,10 @@ type engine struct {
 	marks   bool // commits are marked with a replication origin
 
 	pos   change.LSN // in walferry.subscription
+	foot  footing    // what it stands on
+	began change.LSN // pos when the reader was opened
+	back  bool       // the reader was opened before pos and has not passed it
+	seen  bool       // the last transaction before it has come
 	saved time.Time  // when pos was written
 	skip  change.LSN // commit LSN of the transaction to skip
 
@@ -83,6 +87,7 @@ type transaction struct {
 type group struct {
 	began   bool
 	end     change.LSN // position after it
+	foot    footing    // what that stands on
 	counted bool       // row counts must be known before the commit
 	txns    int
 	rows    int
@@ -99,7 +104,10 @@ func (e *engine) loop() error {
 	for {
 		d, err := e.next()
 		if err != nil {
-			return err
+			if again, err := e.ahead(err); !again {
+				return err
+			}
+			continue
 		}
 		if d == nil {
 			if err := e.rest(); err != nil {
@@ -153,6 +161,9 @@ func (e *engine) rest() error {
 func (e *engine) deliver(d *queue.Delivery) error {
 	h := &d.Header
 	e.seq = d.Seq
+	if err := e.recognize(h); err != nil {
+		return err
+	}
 	if d.Restart && e.tx.open {
 		if err := e.discard(); err != nil {
 			return err
@@ -211,7 +222,7 @@ func (e *engine) discard() error {
 // rollback gives up what is not committed; the session stays usable.
 func (e *engine) rollback() error {
 	began := e.grp.began
-	e.grp = group{end: e.pos, number: e.grp.number + 1}
+	e.grp = group{end: e.pos, foot: e.foot, number: e.grp.number + 1}
 	e.journal.reset()
 	e.late.reset()
 	e.swaps = nil
@@ -254,6 +265,9 @@ func (e *engine) message(msg []byte) error {
 
 // begin starts a transaction of the publisher.
 func (e *engine) begin(m *pgoutput.Message) error {
+	if err := e.prove(m); err != nil {
+		return err
+	}
 	tx := transaction{open: true, commit: m.LSN, xid: m.XID, time: m.Time, old: m.LSN < e.grp.end}
 	tx.skipped = !tx.old && e.skip != 0 && m.LSN == e.skip
 	if !tx.old && (e.plan.alone(m.LSN) || tx.skipped) {
@@ -276,6 +290,7 @@ func (e *engine) commit(m *pgoutput.Message) error {
 		return err
 	}
 	e.grp.end, e.grp.time = m.EndLSN, tx.time
+	e.grp.foot.commit, e.grp.foot.xid, e.grp.foot.time = tx.commit, tx.xid, tx.time
 	e.grp.txns++
 	if tx.skipped || e.plan.alone(tx.commit) {
 		return e.commitGroup()

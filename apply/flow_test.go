@@ -80,7 +80,7 @@ func newFlow(t testing.TB, setup, pubSetup, subSetup string) *flow {
 		t.Fatal(err)
 	}
 	name := "t" + f.slot
-	if err := SetPosition(t.Context(), sub, name, start); err != nil {
+	if err := SetPosition(t.Context(), sub, name, start, 0); err != nil {
 		t.Fatal(err)
 	}
 	level := slog.LevelError + 4

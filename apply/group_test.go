@@ -131,7 +131,7 @@ func TestApply_MovedPositionEndsTheApplier(t *testing.T) {
 	f := newFlow(t, "CREATE TABLE t (id int PRIMARY KEY)", "", "")
 	f.run()
 	f.through("INSERT INTO t VALUES (1)")
-	if err := SetPosition(t.Context(), dial(t, f.sub), f.opts.Subscription, f.end+1000); err != nil {
+	if err := SetPosition(t.Context(), dial(t, f.sub), f.opts.Subscription, f.end+1000, 0); err != nil {
 		t.Fatal(err)
 	}
 	f.publish("INSERT INTO t VALUES (2)")

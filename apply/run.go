@@ -24,7 +24,7 @@ const (
 
 // Run applies the queue to one subscriber until ctx ends. Failures of a row, a
 // transaction or a connection are reported and tried again; it returns only for
-// *NeedCopy, ErrNoPosition, ErrFenced, errors of the queue, and configuration
+// *NeedCopy, ErrNoPosition, ErrFenced, ErrHistory, errors of the queue, and configuration
 // that cannot work.
 func Run(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
@@ -63,7 +63,7 @@ func final(err error) bool {
 	var broken *sqlw.BrokenError
 	var conn *pgconn.ConnectError
 	switch {
-	case errors.As(err, &need), errors.Is(err, ErrNoPosition), errors.Is(err, ErrFenced), errors.Is(err, errRole):
+	case errors.As(err, &need), errors.Is(err, ErrNoPosition), errors.Is(err, ErrFenced), errors.Is(err, ErrHistory), errors.Is(err, errRole):
 		return true
 	case errors.As(err, &broken), errors.As(err, &conn):
 		return false
@@ -212,7 +212,7 @@ func (r *runner) origin(s *sqlw.Session) (bool, error) {
 // attempt reads from the position and applies until an error.
 func (e *engine) attempt() error {
 	var err error
-	if e.pos, err = readPosition(e.sess, e.o.Subscription); err != nil {
+	if e.pos, e.foot, err = readPosition(e.sess, e.o.Subscription); err != nil {
 		return err
 	}
 	if e.skip, err = e.readSkip(); err != nil {
@@ -222,10 +222,10 @@ func (e *engine) attempt() error {
 		return err
 	}
 	e.rels = map[change.OID]*relation{}
-	e.grp = group{end: e.pos, number: 1}
+	e.grp = group{end: e.pos, foot: e.foot, number: 1}
 	e.saved = time.Now()
-	if e.reader, err = e.o.OpenReader(e.ctx, e.pos); err != nil {
-		return fmt.Errorf("open the queue at %v: %w", e.pos, err)
+	if err := e.openReader(); err != nil {
+		return err
 	}
 	defer func() { _ = e.reader.Close() }() // nothing is written through it
 	e.note.streaming(e.pos)

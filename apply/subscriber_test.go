@@ -26,7 +26,7 @@ func TestApply_WorksWithoutSuperuserGivenTheDocumentedGrants(t *testing.T) {
 	if err := sqlw.EnsureSchema(t.Context(), conn); err != nil {
 		t.Fatal(err)
 	}
-	if err := SetPosition(t.Context(), conn, f.opts.Subscription, f.end); err != nil {
+	if err := SetPosition(t.Context(), conn, f.opts.Subscription, f.end, 0); err != nil {
 		t.Fatal(err)
 	}
 	f.run()

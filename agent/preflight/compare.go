@@ -23,7 +23,7 @@ func (s *subscriber) compare(ctx context.Context) {
 		return
 	}
 	if s.knownSystem != "" && s.knownSystem != "0" && s.knownSystem != p.systemID {
-		s.add(Error, "subscription "+s.cfg.Name, "walferry drop, then start again with a new initial copy, or correct the publisher's url",
+		s.add(Error, "subscription "+s.cfg.Name, "walferry drop --subscription "+s.cfg.Name+" --empty, then start again with a new initial copy, or correct the publisher's url",
 			"was made from the server with system identifier %s, but %s is now %s: slot %s there is another one", s.knownSystem, p.name, p.systemID, p.cfg.Slot)
 	}
 	s.encodings()

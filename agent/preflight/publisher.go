@@ -212,7 +212,7 @@ func (p *publisher) slot(ctx context.Context) {
 		if why == "" {
 			why = "its log was removed (max_slot_wal_keep_size)"
 		}
-		p.add(Error, object, "walferry drop, then start again with a new initial copy; only the slot: "+drop, "is lost: %s", why)
+		p.add(Error, object, "walferry drop --empty, then start again with a new initial copy; only the slot: "+drop, "is lost: %s", why)
 	} else if r[5] == "unreserved" {
 		p.add(Warning, object, alterSystem("max_slot_wal_keep_size", "-1", false), "is about to be lost: it holds more log than max_slot_wal_keep_size")
 	}

@@ -1,5 +1,5 @@
 CREATE TABLE IF NOT EXISTS walferry.version (version int NOT NULL);
-INSERT INTO walferry.version SELECT 1 WHERE NOT EXISTS (SELECT FROM walferry.version);
+INSERT INTO walferry.version SELECT 2 WHERE NOT EXISTS (SELECT FROM walferry.version);
 CREATE TABLE IF NOT EXISTS walferry.subscription (
 	name text PRIMARY KEY,
 	publisher text NOT NULL DEFAULT '',
@@ -10,6 +10,9 @@ CREATE TABLE IF NOT EXISTS walferry.subscription (
 	created_at timestamptz NOT NULL DEFAULT now(),
 	updated_at timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
+ALTER TABLE walferry.subscription ADD COLUMN IF NOT EXISTS last_commit pg_lsn,
+	ADD COLUMN IF NOT EXISTS last_xid bigint, ADD COLUMN IF NOT EXISTS last_time timestamptz;
+UPDATE walferry.version SET version = 2 WHERE version < 2;
 CREATE TABLE IF NOT EXISTS walferry.subscription_state (
 	name text PRIMARY KEY,
 	state text NOT NULL DEFAULT 'initial',
