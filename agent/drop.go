@@ -6,26 +6,33 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/walferry/walferry/apply"
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/internal/pgquery"
 	"github.com/walferry/walferry/source"
 )
 
-// DropOptions says how Drop works.
+// DropOptions says what Drop removes; without Subscriptions and Queue it is
+// everything.
 type DropOptions struct {
-	Out    io.Writer // a line for each thing that is removed
-	Logger *slog.Logger
+	Subscriptions []string  // only these
+	Queue         bool      // only the streams of the queue, so that they are filled anew
+	Empty         bool      // the replicated rows too
+	Out           io.Writer // a line for each thing that is removed
+	Logger        *slog.Logger
 }
 
 // Drop removes everything that walferry keeps outside the user's tables: the
 // slots and publications it made, the streams and registries in the queue, and
 // the rows and origins of its subscriptions; schema walferry goes from a
-// subscriber when no other subscription uses it. Replicated rows stay. What
+// subscriber when no other subscription uses it. Replicated rows stay, unless
+// they are to go too: a new initial copy needs empty tables. What
 // is gone already is no error; what cannot be reached is reported at the end, and
 // the call can be repeated.
 func Drop(ctx context.Context, cfg *config.Config, o DropOptions) error {
@@ -33,11 +40,23 @@ func Drop(ctx context.Context, cfg *config.Config, o DropOptions) error {
 	fail := func(what string, err error) {
 		errs = append(errs, fmt.Errorf("%s: %w", what, err))
 	}
-	for i := range cfg.Subscriptions {
-		s := &cfg.Subscriptions[i]
-		if err := dropSubscription(ctx, s, o.Out); err != nil {
+	if o.Queue {
+		return dropQueues(ctx, cfg, o)
+	}
+	subs, err := selectSubscriptions(cfg, o.Subscriptions)
+	if err != nil {
+		return err
+	}
+	for _, s := range subs {
+		if err := dropSubscription(ctx, s, o); err != nil {
 			fail("subscription "+s.Name, err)
 		}
+	}
+	if len(o.Subscriptions) > 0 {
+		if err := unregister(ctx, cfg, subs, o); err != nil {
+			fail("queue", err)
+		}
+		return errors.Join(errs...)
 	}
 	for i := range cfg.Publishers {
 		p := &cfg.Publishers[i]
@@ -51,7 +70,8 @@ func Drop(ctx context.Context, cfg *config.Config, o DropOptions) error {
 	return errors.Join(errs...)
 }
 
-func dropSubscription(ctx context.Context, s *config.Subscription, out io.Writer) error {
+func dropSubscription(ctx context.Context, s *config.Subscription, o DropOptions) error {
+	out := o.Out
 	conn, err := connect(ctx, s.URL, "drop")
 	if err != nil {
 		return fmt.Errorf("connect to the subscriber: %w", err)
@@ -67,6 +87,11 @@ func dropSubscription(ctx context.Context, s *config.Subscription, out io.Writer
 		return err
 	} else if active {
 		return errors.New("an applier is connected: stop walferry first")
+	}
+	if o.Empty {
+		if err := emptyTables(ctx, l, out); err != nil {
+			return err
+		}
 	}
 	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
 		column := "subscription"
@@ -116,6 +141,46 @@ func whenFree(ctx context.Context, f func() error) error {
 	}
 }
 
+// emptyTables removes the rows of the tables that the subscription has copied
+// or followed, in one statement, so that foreign keys between them do not matter.
+func emptyTables(ctx context.Context, l *ledger, out io.Writer) error {
+	rows, err := pgquery.Rows(ctx, l.conn, `select distinct target_schema, target_table from walferry.subscription_table
+		where subscription = $1 and to_regclass(format('%I.%I', target_schema, target_table)) is not null order by 1, 2`, l.name)
+	if err != nil {
+		return fmt.Errorf("read walferry.subscription_table: %w", err)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = sqlw.QuoteIdent(r[0]) + "." + sqlw.QuoteIdent(r[1])
+	}
+	if _, err := pgquery.Rows(ctx, l.conn, "truncate "+strings.Join(names, ", ")); err != nil {
+		return fmt.Errorf("empty the tables: %w", err)
+	}
+	fmt.Fprintf(out, "subscription %s: %d tables emptied\n", l.name, len(names))
+	return nil
+}
+
+// unregister makes the queue forget subscriptions, so that it keeps nothing for
+// them.
+func unregister(ctx context.Context, cfg *config.Config, subs []*config.Subscription, o DropOptions) error {
+	return withBroker(ctx, cfg, o, func(b *broker) error {
+		for _, s := range subs {
+			q, err := b.queue(ctx, s.Publisher)
+			if err != nil {
+				return err
+			}
+			if err := q.Unregister(ctx, s.Name); err != nil {
+				return err
+			}
+			fmt.Fprintf(o.Out, "subscription %s: removed from the registry of the queue\n", s.Name)
+		}
+		return nil
+	})
+}
+
 func dropPublisher(ctx context.Context, p *config.Publisher, out io.Writer) error {
 	conn, err := connect(ctx, p.URL, "drop")
 	if err != nil {
@@ -149,7 +214,7 @@ func dropPublisher(ctx context.Context, p *config.Publisher, out io.Writer) erro
 // dropDialTimeout is how long drop tries to reach the queue's server.
 const dropDialTimeout = 10 * time.Second
 
-func dropQueues(ctx context.Context, cfg *config.Config, o DropOptions) error {
+func withBroker(ctx context.Context, cfg *config.Config, o DropOptions, f func(*broker) error) error {
 	dialCtx, cancel := context.WithTimeout(ctx, dropDialTimeout)
 	defer cancel()
 	b, err := openBroker(dialCtx, cfg, o.Logger)
@@ -157,15 +222,21 @@ func dropQueues(ctx context.Context, cfg *config.Config, o DropOptions) error {
 		return err
 	}
 	defer b.close()
-	for i := range cfg.Publishers {
-		q, err := b.queue(ctx, cfg.Publishers[i].Name)
-		if err != nil {
-			return err
+	return f(b)
+}
+
+func dropQueues(ctx context.Context, cfg *config.Config, o DropOptions) error {
+	return withBroker(ctx, cfg, o, func(b *broker) error {
+		for i := range cfg.Publishers {
+			q, err := b.queue(ctx, cfg.Publishers[i].Name)
+			if err != nil {
+				return err
+			}
+			if err := q.Drop(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintf(o.Out, "publisher %s: stream and registry removed from the queue\n", cfg.Publishers[i].Name)
 		}
-		if err := q.Drop(ctx); err != nil {
-			return err
-		}
-		fmt.Fprintf(o.Out, "publisher %s: stream and registry removed from the queue\n", cfg.Publishers[i].Name)
-	}
-	return nil
+		return nil
+	})
 }

@@ -106,7 +106,7 @@ func errorCard(b *bytes.Buffer, s *monitor.SubscriptionStatus, now time.Time, fl
 		field(b, "attempts", text)
 	}
 	// Agents do not know which file they were started with.
-	field(b, "remedy", strings.ReplaceAll(e.Remedy, "walferry skip --", "walferry skip"+flag+" --"))
+	field(b, "remedy", strings.NewReplacer("walferry skip --", "walferry skip"+flag+" --", "walferry drop --", "walferry drop"+flag+" --").Replace(e.Remedy))
 	if e.CommitLSN != "" && !strings.Contains(e.Remedy, "walferry skip") {
 		field(b, "or", fmt.Sprintf("walferry skip%s --subscription %s --lsn %s   (leaves out the whole transaction and records its rows)", flag, s.Name, e.CommitLSN))
 	}
