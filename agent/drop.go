@@ -88,19 +88,8 @@ func dropSubscription(ctx context.Context, s *config.Subscription, o DropOptions
 	} else if active {
 		return errors.New("an applier is connected: stop walferry first")
 	}
-	if o.Empty {
-		if err := emptyTables(ctx, l, out); err != nil {
-			return err
-		}
-	}
-	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
-		column := "subscription"
-		if t == "subscription" || t == "subscription_state" {
-			column = "name"
-		}
-		if _, err := pgquery.Rows(ctx, conn, "delete from walferry."+t+" where "+column+" = $1", s.Name); err != nil {
-			return fmt.Errorf("delete from walferry.%s: %w", t, err)
-		}
+	if err := forget(ctx, l, o); err != nil {
+		return err
 	}
 	err = whenFree(ctx, func() error {
 		_, err := pgquery.Rows(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, apply.OriginName(s.Name))
@@ -139,6 +128,33 @@ func whenFree(ctx context.Context, f func() error) error {
 			return err
 		}
 	}
+}
+
+// forget deletes what the subscriber knows of the subscription, and with Empty
+// its rows, in one transaction: tables that are empty and count as copied would
+// never be filled again.
+func forget(ctx context.Context, l *ledger, o DropOptions) error {
+	if _, err := pgquery.Rows(ctx, l.conn, "begin"); err != nil {
+		return err
+	}
+	if o.Empty {
+		if err := emptyTables(ctx, l, o.Out); err != nil {
+			return err // the connection is closed with the transaction
+		}
+	}
+	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
+		column := "subscription"
+		if t == "subscription" || t == "subscription_state" {
+			column = "name"
+		}
+		if _, err := pgquery.Rows(ctx, l.conn, "delete from walferry."+t+" where "+column+" = $1", l.name); err != nil {
+			return fmt.Errorf("delete from walferry.%s: %w", t, err)
+		}
+	}
+	if _, err := pgquery.Rows(ctx, l.conn, "commit"); err != nil {
+		return fmt.Errorf("forget the subscription: %w", err)
+	}
+	return nil
 }
 
 // emptyTables removes the rows of the tables that the subscription has copied
