@@ -32,7 +32,7 @@ const (
 	livePoll   = 500 * time.Microsecond
 	caughtUp   = time.Second
 	liveDB     = "live"
-	liveWriter = 4 // connections
+	liveWriter = 16 // connections; each commit waits for the disk, as what is not on it is not sent
 )
 
 // ramp are the rates that are tried for the highest that all methods sustain.
@@ -267,9 +267,6 @@ func (w *writer) write(ctx context.Context, p *pair, c int, began time.Time, tot
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil {
-		return err
-	}
 	for id := c + 1; id <= total; id += liveWriter {
 		at := began.Add(time.Duration(float64(id) / float64(w.rate) * float64(time.Second)))
 		if pause := time.Until(at); pause > 0 {
