@@ -23,6 +23,9 @@ const (
 	// answers when the row that fails must be known.
 	carefulRows  = 64
 	carefulBytes = 1 << 20
+	// hugeMessage in bytes is one that must not stay in memory while the next
+	// one arrives.
+	hugeMessage = 1 << 20
 )
 
 // engine applies batches over one session. It is made anew for each
@@ -190,6 +193,9 @@ func (e *engine) deliver(d *queue.Delivery) error {
 		}
 		if err := e.message(msg); err != nil {
 			return err
+		}
+		if len(msg) > hugeMessage {
+			e.dec = pgoutput.Decoder{} // it keeps the values of the last message alive
 		}
 	}
 	if e.tx.open || h.Open {

@@ -11,6 +11,7 @@ import (
 	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/queue"
+	"github.com/walferry/walferry/source/pgoutput"
 )
 
 const (
@@ -222,6 +223,7 @@ func (e *engine) attempt() error {
 		return err
 	}
 	e.rels = map[change.OID]*relation{}
+	e.msgs.Measure = new(pgoutput.Extent)
 	e.grp = group{end: e.pos, foot: e.foot, number: 1}
 	e.saved = time.Now()
 	if err := e.openReader(); err != nil {

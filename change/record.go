@@ -46,11 +46,25 @@ const MaxMessage = 1 << 30
 
 // Messages walks over the messages of the bodies of successive batches and
 // puts together those that were stored in parts. The zero value is ready.
+//
+// A message in parts is held once: the buffer for it is made as long as Measure
+// says that the message is.
 type Messages struct {
+	// Measure, if set, is told the parts of each such message.
+	Measure Measure
+
 	body  []byte
-	parts [][]byte // copies of the parts of an unfinished message
-	size  int      // of all parts, in bytes
-	open  bool     // a message has begun
+	whole []byte // copy of the parts of an unfinished message
+	open  bool   // a message has begun
+}
+
+// Measure tells how long a message is from its beginning.
+type Measure interface {
+	// Reset begins with another message.
+	Reset()
+	// Feed takes the next part and returns a length that the message has at
+	// least.
+	Feed(part []byte) int
 }
 
 // Reset begins with a new body. A message that the previous body left
@@ -63,7 +77,7 @@ func (m *Messages) Discard() {
 	m.drop()
 }
 
-func (m *Messages) drop() { m.parts, m.size, m.open = nil, 0, false }
+func (m *Messages) drop() { m.whole, m.open = nil, false }
 
 // Partial reports whether a message has begun and its last part is missing.
 func (m *Messages) Partial() bool { return m.open }
@@ -90,27 +104,36 @@ func (m *Messages) Next() ([]byte, error) {
 		if !cont && !more {
 			return payload, nil
 		}
-		if m.size += n; m.size > MaxMessage {
+		if len(m.whole)+n > MaxMessage {
 			return nil, &CorruptError{Field: "body", Reason: fmt.Sprintf("message of more than %d bytes", MaxMessage)}
 		}
-		if more {
-			m.parts, m.open = append(m.parts, append([]byte(nil), payload...)), true
+		if m.add(payload, !cont); more {
+			m.open = true
 			continue
 		}
-		return m.join(payload), nil
+		whole := m.whole
+		m.drop()
+		return whole, nil
 	}
 	return nil, nil
 }
 
-// join puts the parts and the last one together. Every byte is copied twice
-// however many parts there are.
-func (m *Messages) join(last []byte) []byte {
-	whole := make([]byte, 0, m.size)
-	for i, p := range m.parts {
-		whole = append(whole, p...)
-		m.parts[i] = nil
+// add copies a part. A buffer that is too short is replaced by one that holds
+// what Measure knows of, and some more for what it does not know yet.
+func (m *Messages) add(part []byte, first bool) {
+	need, reach := len(m.whole)+len(part), 0
+	if m.Measure != nil {
+		if first {
+			m.Measure.Reset()
+		}
+		reach = m.Measure.Feed(part)
 	}
-	whole = append(whole, last...)
-	m.drop()
-	return whole
+	if need > cap(m.whole) {
+		size := need + need/4
+		if reach > need {
+			size = reach + reach/64
+		}
+		m.whole = append(make([]byte, 0, min(max(size, need), MaxMessage)), m.whole...)
+	}
+	m.whole = append(m.whole, part...)
 }

@@ -93,6 +93,32 @@ func TestMessages_DiscardForgetsAnUnfinishedMessage(t *testing.T) {
 	}
 }
 
+// fixed is a Measure that knows the length at once.
+type fixed int
+
+func (fixed) Reset()            {}
+func (f fixed) Feed([]byte) int { return int(f) }
+
+func TestMessages_HoldAMessageInPartsOnce(t *testing.T) {
+	const part, parts = 1 << 20, 64
+	p := make([]byte, part)
+	m := Messages{Measure: fixed(part * parts)}
+	grown := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			for i := range parts {
+				m.Reset(AppendPart(make([]byte, 0, part+RecordOverhead), p, i == 0, i == parts-1))
+				if msg, err := m.Next(); err != nil || (msg != nil) != (i == parts-1) {
+					b.Fatal(len(msg), err)
+				}
+			}
+		}
+	}).AllocedBytesPerOp()
+	// The bodies themselves, and one buffer for all of it.
+	if limit := int64(2*part*parts + part*parts/8); grown > limit {
+		t.Errorf("%d bytes allocated for a message of %d, want at most %d", grown, part*parts, limit)
+	}
+}
+
 func TestMessages_CorruptBodiesAreErrors(t *testing.T) {
 	whole := AppendRecord(nil, []byte("abc"))
 	for name, body := range map[string][]byte{
