@@ -40,6 +40,8 @@ const (
 	spoolBuffer  = 64 << 10
 	// spoolMemory bounds the write buffers: beyond, buffers are small.
 	spoolMemory = 32 << 20
+	// hugeRow in bytes is one for which no memory is kept.
+	hugeRow = 1 << 20
 )
 
 // openSpool makes the folder and removes what an earlier session left.
@@ -159,7 +161,11 @@ func (s *spool) replay(xid change.XID, f func(msg []byte, aborted, current bool)
 		n := int(binary.BigEndian.Uint32(h[:]))
 		sub := change.XID(binary.BigEndian.Uint32(h[4:]))
 		if cap(s.buf) < n {
-			s.buf = make([]byte, n, n+n/2)
+			spare := n / 2
+			if n > hugeRow {
+				s.buf, spare = nil, 0 // never two of them
+			}
+			s.buf = make([]byte, n, n+spare)
 		}
 		if _, err := io.ReadFull(r, s.buf[:n]); err != nil {
 			return fmt.Errorf("read spooled transaction %d: %w", xid, err)
@@ -169,8 +175,8 @@ func (s *spool) replay(xid change.XID, f func(msg []byte, aborted, current bool)
 		}
 		pos += int64(len(h) + n)
 	}
-	if cap(s.buf) > 1<<20 {
-		s.buf = nil // of one huge row
+	if cap(s.buf) > 2*hugeRow {
+		s.buf = nil
 	}
 	return s.drop(xid)
 }
