@@ -48,6 +48,9 @@ func PublicationName(publisher string) string {
 // pubComment marks a publication as made by walferry.
 const pubComment = "made by walferry"
 
+// pubUnfinished marks one whose tables are still being added.
+const pubUnfinished = pubComment + ", not finished"
+
 // PublicationResult is what [EnsurePublication] did.
 type PublicationResult struct {
 	Changed bool
@@ -66,11 +69,11 @@ type PublicationResult struct {
 // exists, tables without one that Match selects are reported only: somebody
 // creates such a table, and the log reader must still be able to start.
 func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec PublicationSpec) (res PublicationResult, err error) {
-	have, mine, exists, err := readPublication(ctx, conn, spec.Name)
+	have, comment, exists, err := readPublication(ctx, conn, spec.Name)
 	if err != nil {
 		return res, err
 	}
-	if exists && !mine {
+	if exists && !mine(comment) {
 		return res, &Error{
 			Kind: ErrForeignPub, Detail: spec.Name,
 			Hint: "list it under publications to use it as it is, or choose another name for the publisher",
@@ -90,59 +93,82 @@ func EnsurePublication(ctx context.Context, conn *pgconn.PgConn, spec Publicatio
 			}
 		}
 		res.Without = without
-		want = slices.DeleteFunc(want, func(t TableName) bool { return slices.Contains(without, t) && !slices.Contains(have, t) })
+		lacking, published := tableSet(without), tableSet(have)
+		want = slices.DeleteFunc(want, func(t TableName) bool { return lacking[t] && !published[t] })
 	}
-	list := make([]string, len(want))
-	for i, t := range want {
-		list[i] = t.String()
-	}
-	name := sqlw.QuoteIdent(spec.Name)
-	var sql []string
-	if !exists {
-		create := "CREATE PUBLICATION " + name
-		if len(list) > 0 {
-			create += " FOR TABLE " + strings.Join(list, ", ")
-		}
-		sql = append(sql, create+" WITH (publish_via_partition_root = true)",
-			"COMMENT ON PUBLICATION "+name+" IS "+sqlw.QuoteLiteral(pubComment))
-	} else {
-		var drop, add []string
-		for _, t := range have {
-			if !slices.Contains(want, t) {
-				drop = append(drop, t.String())
-			}
-		}
-		for _, t := range want {
-			if !slices.Contains(have, t) {
-				add = append(add, t.String())
-			}
-		}
-		if len(drop) > 0 {
-			sql = append(sql, "ALTER PUBLICATION "+name+" DROP TABLE "+strings.Join(drop, ", "))
-		}
-		if len(add) > 0 {
-			sql = append(sql, "ALTER PUBLICATION "+name+" ADD TABLE "+strings.Join(add, ", "))
+	sql := spec.statements(exists, comment == pubUnfinished, have, want)
+	for _, st := range sql {
+		// Not synchronous: the standby that such a commit waits for may be the
+		// log reader itself.
+		if _, err = query(ctx, conn, "make publication "+spec.Name, "BEGIN; SET LOCAL synchronous_commit = local; "+st+"; COMMIT"); err != nil {
+			_, _ = query(ctx, conn, "roll back", "ROLLBACK")
+			return res, err
 		}
 	}
 	if len(sql) == 0 {
 		return res, nil
 	}
-	// Not synchronous: the standby that such a commit waits for may be the
-	// log reader itself.
-	_, err = query(ctx, conn, "make publication "+spec.Name, "BEGIN; SET LOCAL synchronous_commit = local; "+strings.Join(sql, "; ")+"; COMMIT")
-	if err != nil {
-		_, _ = query(ctx, conn, "roll back", "ROLLBACK")
-		return res, err
-	}
 	res.Changed = true
 	return res, nil
+}
+
+// lockBatch is how many tables are locked in one transaction: far fewer than
+// max_locks_per_transaction * max_connections of a server as it is installed.
+const lockBatch = 500
+
+// statements are the transactions that bring a publication from have to want.
+func (s *PublicationSpec) statements(exists, unfinished bool, have, want []TableName) []string {
+	name := sqlw.QuoteIdent(s.Name)
+	published, wanted := tableSet(have), tableSet(want)
+	var drop, add []string
+	for _, t := range have {
+		if !wanted[t] {
+			drop = append(drop, t.String())
+		}
+	}
+	for _, t := range want {
+		if !published[t] {
+			add = append(add, t.String())
+		}
+	}
+	var sql []string
+	if !exists {
+		first := add[:min(len(add), lockBatch)]
+		create := "CREATE PUBLICATION " + name
+		if add = add[len(first):]; len(first) > 0 {
+			create += " FOR TABLE " + strings.Join(first, ", ")
+		}
+		comment := pubComment
+		if unfinished = len(add) > 0; unfinished {
+			comment = pubUnfinished
+		}
+		sql = append(sql, create+" WITH (publish_via_partition_root = true); COMMENT ON PUBLICATION "+name+" IS "+sqlw.QuoteLiteral(comment))
+	}
+	for b := range slices.Chunk(drop, lockBatch) {
+		sql = append(sql, "ALTER PUBLICATION "+name+" DROP TABLE "+strings.Join(b, ", "))
+	}
+	for b := range slices.Chunk(add, lockBatch) {
+		sql = append(sql, "ALTER PUBLICATION "+name+" ADD TABLE "+strings.Join(b, ", "))
+	}
+	if unfinished {
+		sql = append(sql, "COMMENT ON PUBLICATION "+name+" IS "+sqlw.QuoteLiteral(pubComment))
+	}
+	return sql
+}
+
+func tableSet(tables []TableName) map[TableName]bool {
+	m := make(map[TableName]bool, len(tables))
+	for _, t := range tables {
+		m[t] = true
+	}
+	return m
 }
 
 // DropPublication drops a publication that walferry made, and reports whether
 // it did. One that others made stays.
 func DropPublication(ctx context.Context, conn *pgconn.PgConn, name string) (bool, error) {
-	_, mine, exists, err := readPublication(ctx, conn, name)
-	if err != nil || !exists || !mine {
+	_, comment, exists, err := readPublication(ctx, conn, name)
+	if err != nil || !exists || !mine(comment) {
 		return false, err
 	}
 	if _, err := query(ctx, conn, "drop publication "+name, "BEGIN; SET LOCAL synchronous_commit = local; DROP PUBLICATION IF EXISTS "+sqlw.QuoteIdent(name)+"; COMMIT"); err != nil {
@@ -151,7 +177,10 @@ func DropPublication(ctx context.Context, conn *pgconn.PgConn, name string) (boo
 	return true, nil
 }
 
-func readPublication(ctx context.Context, conn *pgconn.PgConn, name string) (tables []TableName, mine, exists bool, err error) {
+// mine reports whether a publication with this comment was made by walferry.
+func mine(comment string) bool { return comment == pubComment || comment == pubUnfinished }
+
+func readPublication(ctx context.Context, conn *pgconn.PgConn, name string) (tables []TableName, comment string, exists bool, err error) {
 	r, err := query(ctx, conn, "read publication "+name, `
 SELECT pg_catalog.obj_description(p.oid, 'pg_publication'), n.nspname, c.relname
   FROM pg_catalog.pg_publication p
@@ -160,29 +189,32 @@ SELECT pg_catalog.obj_description(p.oid, 'pg_publication'), n.nspname, c.relname
   LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE p.pubname = `+sqlw.QuoteLiteral(name))
 	if err != nil {
-		return nil, false, false, err
+		return nil, "", false, err
 	}
 	for _, v := range r {
-		exists, mine = true, v[0] == pubComment
+		exists, comment = true, v[0]
 		if v[2] != "" {
 			tables = append(tables, TableName{v[1], v[2]})
 		}
 	}
-	return tables, mine, exists, nil
+	return tables, comment, exists, nil
 }
 
 // listTables lists what can be published, and whether every table that holds
 // rows of it has a replica identity: the leaves of a partitioned table are
 // what the publisher logs (CB-026).
 const listTables = `
-SELECT n.nspname, c.relname, c.relispartition, NOT EXISTS (
-         SELECT FROM pg_catalog.pg_class l
-          WHERE (l.oid = c.oid AND l.relkind = 'r' OR c.relkind = 'p' AND l.relkind = 'r'
-                 AND l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf))
-            AND l.relreplident <> 'f'
-            AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
-                 WHERE i.indrelid = l.oid AND i.indisvalid
-                   AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
+SELECT n.nspname, c.relname, c.relispartition,
+       CASE c.relkind
+         WHEN 'r' THEN c.relreplident = 'f' OR EXISTS (SELECT FROM pg_catalog.pg_index i
+              WHERE i.indrelid = c.oid AND i.indisvalid
+                AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END)
+         ELSE NOT EXISTS (SELECT FROM pg_catalog.pg_partition_tree(c.oid) p JOIN pg_catalog.pg_class l ON l.oid = p.relid
+              WHERE p.isleaf AND l.relkind = 'r' AND l.relreplident <> 'f'
+                AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+                     WHERE i.indrelid = l.oid AND i.indisvalid
+                       AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
+       END
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
