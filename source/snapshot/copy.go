@@ -45,6 +45,9 @@ func (r *run) copyTable(ctx context.Context, p *plan) (TableResult, error) {
 	r.o.Events.tableStarted(m.p)
 	stored, err := r.transfer(ctx, p, m)
 	if err == nil {
+		err = r.in.unlock(ctx)
+	}
+	if err == nil {
 		err = r.recheck(ctx, p)
 	}
 	if err == nil {

@@ -2,8 +2,8 @@ package snapshot
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,13 +138,9 @@ func (s *stall) ask(ctx context.Context, conns map[string]*pgconn.PgConn, side s
 		}
 		conns[side] = c
 	}
-	rows, err := pgquery.Rows(ctx, c, blockersSQL, fmt.Sprint(pid))
+	by, err := pgquery.Blockers(ctx, c, strconv.FormatUint(uint64(pid), 10))
 	if err != nil {
 		return "", err
-	}
-	var by []string
-	for _, r := range rows {
-		by = append(by, r[0])
 	}
 	switch {
 	case len(by) > 0:
@@ -165,15 +161,3 @@ func (s *stall) ask(ctx context.Context, conns map[string]*pgconn.PgConn, side s
 	}
 	return "", nil
 }
-
-// blockersSQL lists who keeps backend $1 waiting; pid 0 stands for a prepared
-// transaction.
-const blockersSQL = `SELECT COALESCE(
-	'transaction of pid ' || a.pid || ' (user ' || COALESCE(a.usename, '?') || ', application ' || COALESCE(NULLIF(a.application_name, ''), '?')
-	  || ', ' || COALESCE(a.state, '?') || ', xact_start ' || COALESCE(pg_catalog.date_trunc('second', a.xact_start)::pg_catalog.text, '?') || ')',
-	(SELECT 'prepared transaction ' || pg_catalog.quote_literal(p.gid) || ' (prepared ' || pg_catalog.date_trunc('second', p.prepared)::pg_catalog.text || ')'
-	   FROM pg_catalog.pg_prepared_xacts p ORDER BY p.prepared LIMIT 1),
-	'pid ' || b.pid)
-  FROM (SELECT DISTINCT pg_catalog.unnest(pg_catalog.pg_blocking_pids($1::pg_catalog.int4)) AS pid) b
-  LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid AND b.pid <> 0
- ORDER BY a.xact_start LIMIT 5`
