@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -49,6 +50,8 @@ type Queue struct {
 	stream  string
 	subject string
 	prefix  string // of the JetStream API, with its last dot
+
+	readers atomic.Int64 // that are open
 }
 
 // Open returns the queue called o.Name, whose stream may or may not exist. nc

@@ -15,8 +15,11 @@ import (
 // Bounds of a reader.
 const (
 	// prefetchBytes and prefetchMsgs bound what a reader holds that Next has
-	// not returned yet.
+	// not returned yet. Readers of one queue share prefetchTotal, but none has
+	// less than prefetchLeast.
 	prefetchBytes = 8 << 20
+	prefetchTotal = 48 << 20
+	prefetchLeast = 1 << 20
 	prefetchMsgs  = 1024
 	// heartbeat is how often the server says that it has nothing to send.
 	heartbeat = 5 * time.Second
@@ -88,7 +91,14 @@ func (q *Queue) NewReader(ctx context.Context, from change.LSN) (*Reader, error)
 	r.life, r.cancel = context.WithCancel(context.Background())
 	r.status = q.nc.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
 	r.timer = time.NewTimer(time.Hour)
+	q.readers.Add(1)
 	return r, nil
+}
+
+// window is how many bytes a reader may have asked for.
+func (q *Queue) window() int {
+	n := int(max(1, q.readers.Load()))
+	return min(prefetchBytes, max(prefetchLeast, prefetchTotal/n))
 }
 
 // Seq is the sequence number of the batch that Next returns next.
@@ -299,6 +309,7 @@ func (r *Reader) reset() {
 // Close ends the reader.
 func (r *Reader) Close() error {
 	r.once.Do(func() {
+		r.q.readers.Add(-1)
 		r.cancel()
 		r.wg.Wait()
 		if o := r.opening; o != nil && o.sess != nil && o.sess != r.sess {

@@ -251,13 +251,14 @@ func (s *session) control(m *nats.Msg) {
 		return
 	}
 	s.settle(n, b)
-	s.large = b >= prefetchBytes/2 // not a single message fitted
+	s.large = b >= s.q.window()/2 // not a single message fitted
 }
 
 // pull sends a request for half of what may be prefetched, when no more than
 // that is still to come.
 func (s *session) pull() error {
-	b, n := prefetchBytes/2, prefetchMsgs/2
+	window := s.q.window()
+	b, n := window/2, prefetchMsgs/2
 	if s.bytes > b && s.count > n {
 		return nil
 	}
@@ -271,7 +272,7 @@ func (s *session) pull() error {
 	if err := s.q.nc.PublishRequest(subject, s.inbox+"."+strconv.FormatUint(s.requests, 10), req); err != nil {
 		return err
 	}
-	s.bytes = min(s.bytes+b, max(b, prefetchBytes))
+	s.bytes = min(s.bytes+b, max(b, window))
 	s.count += n
 	return nil
 }
