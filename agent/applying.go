@@ -43,7 +43,8 @@ func (w applierWatch) applyEvents(batches *atomic.Int64) apply.Events {
 				Operations: monitor.Operations{Inserts: c.Inserts, Updates: c.Updates, Deletes: c.Deletes, Truncates: c.Truncates},
 			})
 		},
-		OnError: func(c *apply.ErrorCard) { s.SetError(applyCard(c), c.NextRetry) },
+		OnWaiting: s.SetWaiting,
+		OnError:   func(c *apply.ErrorCard) { s.SetError(applyCard(c), c.NextRetry) },
 		OnException: func(string, string, apply.Policy) {
 			s.Applied(monitor.Applied{Operations: monitor.Operations{Skipped: 1}})
 		},

@@ -14,10 +14,24 @@ import (
 )
 
 // ledger is what a subscriber's database knows of one subscription: schema
-// walferry, made by package sqlw. The connection belongs to the caller.
+// walferry, made by package sqlw. The connection belongs to the caller, or to
+// the ledger when it has the url.
 type ledger struct {
 	conn *pgconn.PgConn
 	name string
+	url  string
+}
+
+// connect makes sure that there is a connection.
+func (l *ledger) connect(ctx context.Context) error {
+	if l.conn != nil && !l.conn.IsClosed() {
+		return nil
+	}
+	var err error
+	if l.conn, err = connect(ctx, l.url, "agent"); err != nil {
+		return fmt.Errorf("connect to the subscriber: %w", err)
+	}
+	return nil
 }
 
 // tableState is a row of walferry.subscription_table. Names are the
@@ -77,19 +91,41 @@ func (l *ledger) remove(ctx context.Context, name tableName, at change.LSN) erro
 	return nil
 }
 
-// setTable records the state of a table. The row is made if it is missing.
-func (l *ledger) setTable(ctx context.Context, t target, state string, lsn change.LSN) error {
+// setTables records the state of tables, in one transaction. Rows are made if
+// they are missing.
+func (l *ledger) setTables(ctx context.Context, state string, lsn change.LSN, targets ...target) error {
+	if len(targets) == 0 {
+		return nil
+	}
+	columns := make([][]string, 5)
+	for _, t := range targets {
+		for i, v := range []string{t.source.schema, t.source.table, t.schema, t.table, strconv.FormatUint(uint64(t.oid), 10)} {
+			columns[i] = append(columns[i], v)
+		}
+	}
+	args := []string{l.name, state, lsn.String()}
+	for _, c := range columns {
+		args = append(args, pgquery.TextArray(c))
+	}
 	_, err := pgquery.Rows(ctx, l.conn, `insert into walferry.subscription_table
 			(subscription, schema_name, table_name, target_schema, target_table, state, copy_lsn, relation_oid)
-		values ($1, $2, $3, $4, $5, $6, $7::pg_catalog.pg_lsn, $8::pg_catalog.oid)
+		select $1, t.schema, t.name, t.target_schema, t.target_name, $2, $3::pg_catalog.pg_lsn, t.oid::pg_catalog.oid
+		from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) as t(schema, name, target_schema, target_name, oid)
 		on conflict (subscription, schema_name, table_name) do update
 		set target_schema = excluded.target_schema, target_table = excluded.target_table,
-		    state = excluded.state, copy_lsn = excluded.copy_lsn, relation_oid = excluded.relation_oid`,
-		l.name, t.source.schema, t.source.table, t.schema, t.table, state, lsn.String(), strconv.FormatUint(uint64(t.oid), 10))
+		    state = excluded.state, copy_lsn = excluded.copy_lsn, relation_oid = excluded.relation_oid`, args...)
 	if err != nil {
-		return fmt.Errorf("record table %s: %w", t.source, err)
+		return fmt.Errorf("record %s: %w", someTables(targets), err)
 	}
 	return nil
+}
+
+// someTables names a few of the tables.
+func someTables(targets []target) string {
+	if len(targets) == 1 {
+		return "table " + targets[0].source.String()
+	}
+	return fmt.Sprintf("%d tables, the first %s", len(targets), targets[0].source)
 }
 
 // follow brings the ledger up to date with names and identities of the

@@ -148,21 +148,34 @@ func startAppliers(ctx context.Context, cfg *config.Config, b *broker, o Options
 	if o.Roles&RoleApplier == 0 {
 		return &wg
 	}
+	openers := map[string]func(context.Context) (*queue.Queue, error){}
+	watches := map[string]*tableWatch{}
+	for i := range cfg.Publishers {
+		p := &cfg.Publishers[i]
+		openers[p.Name], watches[p.Name] = opener(b, p.Name), &tableWatch{pub: p}
+	}
 	if o.Roles&RoleReader == 0 { // nobody else in this process looks at the queues
 		for i := range cfg.Publishers {
 			p := &cfg.Publishers[i]
-			wg.Go(func() { watchQueue(ctx, opener(b, p.Name), p, o.State, o.Logger.With("publisher", p.Name)) })
+			wg.Go(func() { watchQueue(ctx, openers[p.Name], p, o.State, o.Logger.With("publisher", p.Name)) })
 		}
 	}
+	var workers sync.WaitGroup
 	for i := range cfg.Subscriptions {
 		s := &cfg.Subscriptions[i]
 		w := &subscriptionWorker{
-			pub: cfg.PublisherByName(s.Publisher), sub: s, open: opener(b, s.Publisher),
+			pub: cfg.PublisherByName(s.Publisher), sub: s, open: openers[s.Publisher], tables: watches[s.Publisher],
 			watch:  applierWatch{state: o.State, sub: s},
 			logger: o.Logger.With("subscription", s.Name), plain: o.Logger, copyView: o.CopyView,
 		}
-		wg.Go(func() { _ = w.run(ctx) })
+		workers.Go(func() { _ = w.run(ctx) })
 	}
+	wg.Go(func() {
+		workers.Wait()
+		for _, t := range watches {
+			t.close()
+		}
+	})
 	return &wg
 }
 

@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	tablePoll       = 2 * time.Second // how often the publication is looked at
 	maxRetry        = 5 * time.Second // longest pause between attempts
 	minRetry        = 250 * time.Millisecond
 	stateWriteLimit = 5 * time.Second
@@ -38,6 +37,7 @@ type subscriptionWorker struct {
 	pub    *config.Publisher
 	sub    *config.Subscription
 	open   func(ctx context.Context) (*queue.Queue, error)
+	tables *tableWatch
 	watch  applierWatch
 	logger *slog.Logger // names the subscription
 	plain  *slog.Logger // for packages that name it themselves
@@ -82,15 +82,14 @@ func (w *subscriptionWorker) run(ctx context.Context) error {
 // attempt brings what is not copied yet and then applies the queue. It returns
 // nil or errTablesChanged when it has to begin again at once.
 func (w *subscriptionWorker) attempt(ctx context.Context) error {
-	conn, err := connect(ctx, w.sub.URL, "agent")
-	if err != nil {
-		return fmt.Errorf("connect to the subscriber: %w", err)
-	}
-	defer func() { closeConn(conn) }()
-	if err := sqlw.EnsureSchema(ctx, conn); err != nil {
+	l := &ledger{name: w.sub.Name, url: w.sub.URL}
+	defer func() { closeConn(l.conn) }()
+	if err := l.connect(ctx); err != nil {
 		return err
 	}
-	l := &ledger{conn: conn, name: w.sub.Name}
+	if err := sqlw.EnsureSchema(ctx, l.conn); err != nil {
+		return err
+	}
 	q, err := w.waitQueue(ctx)
 	if err != nil {
 		return err
@@ -169,6 +168,7 @@ func (w *subscriptionWorker) bringTables(ctx context.Context, l *ledger, placed 
 		return err
 	}
 	var copies []snapshot.TableMap
+	var copying, ready []target
 	for i, t := range targets {
 		k, ok := known[t.source]
 		switch {
@@ -179,15 +179,16 @@ func (w *subscriptionWorker) bringTables(ctx context.Context, l *ledger, placed 
 				return err
 			}
 		case w.sub.Initial == config.InitialNone && (!ok || k.state != tableCopying):
-			if err := l.setTable(ctx, t, tableReady, 0); err != nil {
-				return err
-			}
+			ready = append(ready, t)
 			continue
 		}
-		if err := l.setTable(ctx, t, tableCopying, 0); err != nil {
-			return err
-		}
-		copies = append(copies, maps[i])
+		copying, copies = append(copying, t), append(copies, maps[i])
+	}
+	if err := l.setTables(ctx, tableReady, 0, ready...); err != nil {
+		return err
+	}
+	if err := l.setTables(ctx, tableCopying, 0, copying...); err != nil {
+		return err
 	}
 	if len(copies) == 0 {
 		return nil
@@ -238,6 +239,7 @@ func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snaps
 	events := w.watch.copyEvents()
 	events.Waiting = func(s snapshot.Wait) {
 		w.logger.Info("the copy waits", "side", s.Side, "for", s.Reason, "since", s.Since)
+		w.watch.target().SetWaiting("the " + s.Side + ": " + s.Reason)
 	}
 	if w.copyView != nil {
 		view, done := w.copyView(len(tables))
@@ -364,22 +366,35 @@ func (w *subscriptionWorker) slotPosition(ctx context.Context) (change.LSN, erro
 
 // apply runs the distribution agent until it fails or tables wait for a copy.
 func (w *subscriptionWorker) apply(ctx context.Context, l *ledger, q *queue.Queue) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	polled := make(chan struct{})
+	applyCtx, cancel := context.WithCancelCause(ctx)
+	followed := make(chan struct{})
 	go func() {
-		defer close(polled)
-		w.pollTables(ctx, func() { cancel(errTablesChanged) })
+		defer close(followed)
+		f := follower{w: w, ledger: l}
+		f.run(applyCtx, func() { cancel(errTablesChanged) })
 	}()
-	defer func() { <-polled }()
-	defer cancel(nil)
+	err := w.applyQueue(applyCtx, q)
+	changed := errors.Is(context.Cause(applyCtx), errTablesChanged)
+	cancel(nil)
+	<-followed // the ledger's connection is ours again
+	if changed {
+		return errTablesChanged
+	}
+	if need, ok := errors.AsType[*apply.NeedCopy](err); ok {
+		w.logger.Info("a table has to be copied first", "table", need.Relation.Schema+"."+need.Relation.Name)
+		return w.needCopy(ctx, l, need)
+	}
+	return err
+}
 
+// applyQueue runs the distribution agent.
+func (w *subscriptionWorker) applyQueue(ctx context.Context, q *queue.Queue) error {
 	batches := new(atomic.Int64)
 	onUnknown := apply.Copy
 	if w.sub.Initial == config.InitialNone {
 		onUnknown = apply.Apply
 	}
-	err := apply.Run(ctx, apply.Options{
+	return apply.Run(ctx, apply.Options{
 		Subscription: w.sub.Name,
 		Publisher:    w.pub.Name,
 		Conn:         w.sub.URL,
@@ -408,21 +423,15 @@ func (w *subscriptionWorker) apply(ctx context.Context, l *ledger, q *queue.Queu
 		Events: w.watch.applyEvents(batches),
 		Logger: w.plain,
 	})
-	if errors.Is(context.Cause(ctx), errTablesChanged) {
-		return errTablesChanged
-	}
-	var need *apply.NeedCopy
-	if errors.As(err, &need) {
-		w.logger.Info("a table has to be copied first", "table", need.Relation.Schema+"."+need.Relation.Name)
-		return w.needCopy(ctx, l, need)
-	}
-	return err
 }
 
 // needCopy makes sure that the table of a change that arrived is published at
 // all before the next attempt copies it: a table that has left the publication
 // since has nothing to be copied, and its changes are skipped up to here.
 func (w *subscriptionWorker) needCopy(ctx context.Context, l *ledger, need *apply.NeedCopy) error {
+	if err := l.connect(ctx); err != nil {
+		return err
+	}
 	pubConn, err := connect(ctx, w.pub.URL, "agent")
 	if err != nil {
 		return fmt.Errorf("connect to the publisher: %w", err)
@@ -444,7 +453,7 @@ func (w *subscriptionWorker) needCopy(ctx context.Context, l *ledger, need *appl
 	}
 	schema, table, _ := mapTable(w.sub, name.schema, name.table)
 	w.logger.Warn("changes of a table that is no longer published are left out", "table", name.String(), "before", now)
-	if err := l.setTable(ctx, target{source: name, schema: schema, table: table}, tableCopying, now); err != nil {
+	if err := l.setTables(ctx, tableCopying, now, target{source: name, schema: schema, table: table}); err != nil {
 		return err
 	}
 	if err := l.remove(ctx, name, now); err != nil {
@@ -460,78 +469,6 @@ func currentLSN(ctx context.Context, pub *pgconn.PgConn) (change.LSN, error) {
 		return 0, fmt.Errorf("read the publisher's position: %w", err)
 	}
 	return change.ParseLSN(r[0])
-}
-
-// pollTables looks at the publication and calls changed when a selected table
-// is not ready. It returns when ctx ends.
-func (w *subscriptionWorker) pollTables(ctx context.Context, changed func()) {
-	var pub, sub *pgconn.PgConn
-	defer func() { closeConn(pub); closeConn(sub) }()
-	missed := map[tableName]int{}
-	for sleep(ctx, tablePoll) == nil {
-		if err := w.poll(ctx, &pub, &sub, missed, changed); err != nil && ctx.Err() == nil {
-			w.logger.Debug("look at published tables", "error", err)
-			closeConn(pub)
-			closeConn(sub)
-			pub, sub = nil, nil
-		}
-	}
-}
-
-// removedAfter is how many looks in a row must miss a table before it counts
-// as removed: a publication that is made anew is gone for a moment.
-const removedAfter = 3
-
-func (w *subscriptionWorker) poll(ctx context.Context, pub, sub **pgconn.PgConn, missed map[tableName]int, changed func()) error {
-	var err error
-	if *pub == nil {
-		if *pub, err = connect(ctx, w.pub.URL, "agent"); err != nil {
-			return err
-		}
-	}
-	if *sub == nil {
-		if *sub, err = connect(ctx, w.sub.URL, "agent"); err != nil {
-			return err
-		}
-	}
-	targets, _, err := selectTables(ctx, *pub, w.pub, w.sub)
-	if err != nil {
-		return err
-	}
-	l := &ledger{conn: *sub, name: w.sub.Name}
-	known, err := l.tables(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.follow(ctx, known, targets); err != nil {
-		return err
-	}
-	published := make(map[tableName]bool, len(targets))
-	for _, t := range targets {
-		published[t.source] = true
-		delete(missed, t.source)
-		if known[t.source].state != tableReady {
-			changed()
-		}
-	}
-	for name, k := range known {
-		if published[name] || k.state == tableRemoved {
-			continue
-		}
-		if missed[name]++; missed[name] < removedAfter {
-			continue
-		}
-		delete(missed, name)
-		at, err := currentLSN(ctx, *pub)
-		if err != nil {
-			return err
-		}
-		w.logger.Warn("table has left the publication", "table", name.String(), "before", at)
-		if err := l.remove(ctx, name, at); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // report makes an error known: log, monitor, and the subscriber's database.

@@ -153,13 +153,13 @@ func (w *waiter) run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil || sleep(ctx, waitPoll) != nil {
 			if errors.Is(context.Cause(ctx), ErrWaitTimeout) {
-				return fmt.Errorf("%w: subscription %s: %s%s", ErrWaitTimeout, w.sub.Name, w.last, w.readerError())
+				return fmt.Errorf("%w: subscription %s: %s%s", ErrWaitTimeout, w.sub.Name, w.last, w.obstacle())
 			}
 			return ctx.Err()
 		}
 		if w.out != nil && time.Now().After(next) {
 			next = time.Now().Add(waitProgress)
-			text := w.last + w.readerError()
+			text := w.last + w.obstacle()
 			if text != w.told || time.Since(w.toldAt) > waitRepeat {
 				fmt.Fprintf(w.out, "waiting for subscription %s: %s\n", w.sub.Name, text)
 				w.told, w.toldAt = text, time.Now()
@@ -218,7 +218,7 @@ func (w *waiter) stopped(ctx context.Context, l *ledger) error {
 		w.looked, w.errors = true, st.ErrorCount
 	}
 	if st.State == "error" && st.ErrorCount >= w.errors+2 {
-		return fmt.Errorf("%w: subscription %s: %s%s", ErrSubscriptionStopped, w.sub.Name, cardText(st.Error), w.readerError())
+		return fmt.Errorf("%w: subscription %s: %s%s", ErrSubscriptionStopped, w.sub.Name, cardText(st.Error), w.obstacle())
 	}
 	return nil
 }
@@ -242,15 +242,22 @@ func (w *waiter) slotMissing(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// readerError is what the log reader of the publisher complains about, when
-// its process runs with the same data_dir; otherwise it is empty.
-func (w *waiter) readerError() string {
+// obstacle is what the log reader of the publisher complains about, and what
+// the subscription waits for, when their processes run with the same data_dir;
+// otherwise it is empty.
+func (w *waiter) obstacle() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	docs, _ := monitor.Query(ctx, w.cfg.DataDir) // no process to ask: the databases know the rest
-	for _, p := range monitor.Merge(docs).Publishers {
+	doc := monitor.Merge(docs)
+	for _, p := range doc.Publishers {
 		if p.Name == w.sub.Publisher && p.LastError != "" && p.State == monitor.Failed {
 			return fmt.Sprintf("; the log reader of publisher %s cannot go on: %s", p.Name, p.LastError)
+		}
+	}
+	for _, s := range doc.Subscriptions {
+		if s.Name == w.sub.Name && s.Waiting != nil {
+			return fmt.Sprintf("; it stands still for %s: %s", time.Since(s.Waiting.Since).Round(time.Second), s.Waiting.For)
 		}
 	}
 	return ""
@@ -287,8 +294,12 @@ func (w *waiter) copied(ctx context.Context, l *ledger) (bool, error) {
 			missing = append(missing, t.source.String())
 		}
 	}
-	if len(missing) > 0 {
-		w.last = "not copied yet: " + strings.Join(missing, ", ")
+	if n := len(missing); n > 0 {
+		const most = 10
+		w.last = "not copied yet: " + strings.Join(missing[:min(n, most)], ", ")
+		if n > most {
+			w.last += fmt.Sprintf(" and %d more", n-most)
+		}
 		return false, nil
 	}
 	return true, nil

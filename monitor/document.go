@@ -63,8 +63,15 @@ type SubscriptionStatus struct {
 	Transactions    int64       `json:"transactions"` // applied by this process
 	Rows            int64       `json:"rows"`
 	Copy            *CopyStatus `json:"copy"`
+	Waiting         *WaitStatus `json:"waiting"` // it stands still for this
 	Error           *ErrorCard  `json:"error"`
 	Since           time.Time   `json:"since"` // of the state
+}
+
+// WaitStatus is what a subscription that does not move waits for.
+type WaitStatus struct {
+	For   string    `json:"for"`
+	Since time.Time `json:"since"`
 }
 
 // CopyStatus is how far an initial copy is.

@@ -89,13 +89,20 @@ func (b *Subscription) unhealthy(now time.Time, l Limits) (string, time.Time) {
 	case state == Failed:
 		return "in error", b.since
 	case state == Copying && still:
-		return fmt.Sprintf("the copy has not moved for %s (limit %s)", since(now, b.moved), l.Stuck), b.moved
+		return fmt.Sprintf("the copy has not moved for %s (limit %s)%s", since(now, b.moved), l.Stuck, b.waitsFor()), b.moved
 	case state == Initial && still:
 		return fmt.Sprintf("has not started for %s (limit %s)", since(now, b.moved), l.Stuck), b.moved
 	case state == Streaming && still && b.pending():
-		return fmt.Sprintf("at %s, the queue is at %s, and nothing was applied for %s (limit %s)", b.position, b.queueEnd(), since(now, b.moved), l.Stuck), b.moved
+		return fmt.Sprintf("at %s, the queue is at %s, and nothing was applied for %s (limit %s)%s", b.position, b.queueEnd(), since(now, b.moved), l.Stuck, b.waitsFor()), b.moved
 	}
 	return "", time.Time{}
 }
 
 func since(now, t time.Time) time.Duration { return now.Sub(t).Truncate(time.Second) }
+
+func (b *Subscription) waitsFor() string {
+	if b.waiting == "" {
+		return ""
+	}
+	return ": waiting for " + b.waiting
+}

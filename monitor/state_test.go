@@ -110,6 +110,7 @@ func TestDocument_HasTheKeysThatAreDocumented(t *testing.T) {
     "bytes": 1000,
     "bytes_total": 4000
    },
+   "waiting": null,
    "error": {
     "subscription": "copy",
     "class": "insert_conflict",
@@ -344,5 +345,37 @@ func TestRates_DescribeWhatHappened(t *testing.T) {
 	c.add(time.Second)
 	if got := r.next(s); !strings.Contains(got, ">copy copying 0/3 tables 1.0 MiB of ~4.0 MiB 1.0k rows/s 1.0 MiB/s") {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestSubscription_SaysWhatItWaitsForUntilItMoves(t *testing.T) {
+	s, c := testState()
+	p, b := s.Publisher("main"), s.Subscription("copy", "main")
+	b.SetState(Streaming)
+	b.SetPosition(0x100)
+	c.add(time.Minute)
+	if _, still := b.Still(3 * time.Second); still {
+		t.Error("it has nothing to do and stands still")
+	}
+	p.Queued(0x200, 1, 1, 10, c.now())
+	b.Fetched(0x200, 1, c.now())
+	began := c.now()
+	c.add(4 * time.Second)
+	since, still := b.Still(3 * time.Second)
+	if !still || !since.Equal(began) {
+		t.Errorf("stands still: %v since %v, want true since %v", still, since, began)
+	}
+	b.SetWaiting("lock held by pid 7")
+	w := s.Document().Subscriptions[0].Waiting
+	if w == nil || w.For != "lock held by pid 7" || !w.Since.Equal(began) {
+		t.Errorf("waiting: %+v", w)
+	}
+	c.add(3 * time.Minute)
+	if h := s.Health(Limits{}); h.OK() || !strings.Contains(h.Reasons[0].Reason, "waiting for lock held by pid 7") {
+		t.Errorf("health: %+v", h)
+	}
+	b.Applied(Applied{Position: 0x200, Transactions: 1})
+	if w := s.Document().Subscriptions[0].Waiting; w != nil {
+		t.Errorf("it moves, and waits for %+v", w)
 	}
 }

@@ -30,6 +30,7 @@ type Subscription struct {
 	groups   int64
 	errors   map[string]int64 // by class
 	copy     *copyState
+	waiting  string // what it waits for; empty: it moves, or nobody knows
 }
 
 // Operations counts rows.
@@ -67,6 +68,7 @@ func (b *Subscription) setState(state string) {
 	if b.state != state {
 		now := b.s.now()
 		b.state, b.since, b.moved = state, now, now
+		b.waiting = ""
 	}
 }
 
@@ -100,7 +102,24 @@ func (b *Subscription) SetError(card *ErrorCard, nextRetry time.Time) {
 // progress ends an error. It needs s.mu.
 func (b *Subscription) progress() {
 	b.moved = b.s.now()
-	b.card = nil
+	b.card, b.waiting = nil, ""
+}
+
+// Still reports whether a subscription that applies has stood still for d,
+// although there is something to apply, and since when.
+func (b *Subscription) Still(d time.Duration) (since time.Time, still bool) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	now := b.s.now()
+	return b.moved, b.shown(now) == Streaming && now.Sub(b.moved) >= d && b.pending()
+}
+
+// SetWaiting says what a subscription that stands still waits for. It holds until
+// something moves.
+func (b *Subscription) SetWaiting(reason string) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	b.waiting = reason
 }
 
 // Fetched notes a batch that was read from the queue.
@@ -108,7 +127,7 @@ func (b *Subscription) Fetched(end change.LSN, txns int, commit time.Time) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	if !b.pending() {
-		b.moved = b.s.now()
+		b.moved, b.waiting = b.s.now(), ""
 	}
 	b.fetchEnd = max(b.fetchEnd, end)
 	b.fetched.add(end, commit, txns)
@@ -145,7 +164,7 @@ func (b *Subscription) Applied(a Applied) {
 func (b *Subscription) Working() {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
-	b.moved = b.s.now()
+	b.moved, b.waiting = b.s.now(), ""
 }
 
 // status needs s.mu.
@@ -157,6 +176,9 @@ func (b *Subscription) status() SubscriptionStatus {
 	}
 	if st.State == Failed && b.card != nil {
 		st.Error, st.Since = b.card, b.failing
+	}
+	if b.waiting != "" && st.State != Failed {
+		st.Waiting = &WaitStatus{For: b.waiting, Since: b.moved}
 	}
 	if b.position == 0 {
 		return st

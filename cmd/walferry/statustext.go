@@ -48,6 +48,10 @@ func writeStatus(w io.Writer, d *monitor.Document, now time.Time, flag string) e
 			fmt.Fprintf(&b, "\ncopy of subscription %s: %d of %d tables, %d rows, %s%s\n", s.Name, c.TablesDone, c.TablesTotal, c.Rows,
 				monitor.Bytes(c.Bytes), expected(c))
 		}
+		if w := s.Waiting; w != nil {
+			fmt.Fprintf(&b, "\nWAITING: subscription %s stands still for %s\n", s.Name, ago(now, w.Since))
+			field(&b, "for", w.For)
+		}
 		if s.Error != nil {
 			errorCard(&b, s, now, flag)
 		}

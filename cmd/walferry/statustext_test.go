@@ -38,6 +38,10 @@ func TestWriteStatus_ShowsEverythingThatResolvesAnError(t *testing.T) {
 				},
 			},
 			{Name: "new", Publisher: "main", State: monitor.Copying, Copy: &monitor.CopyStatus{TablesDone: 1, TablesTotal: 4, Rows: 1000, Bytes: 1 << 20, BytesTotal: 4 << 20}},
+			{
+				Name: "slow", Publisher: "main", State: monitor.Streaming, Since: now.Add(-time.Hour),
+				Waiting: &monitor.WaitStatus{For: "lock RowExclusiveLock on public.orders, held by pid 7", Since: now.Add(-90 * time.Second)},
+			},
 		},
 	}
 	var b bytes.Buffer
@@ -49,9 +53,10 @@ func TestWriteStatus_ShowsEverythingThatResolvesAnError(t *testing.T) {
 PUBLISHER  STATE      SINCE  SERVER  QUEUED  CONFIRMED  LAG      TX  ROWS  QUEUE
 main       streaming  1m0s   0/3000  0/2000  0/1000     4.0 KiB  10  20    2.0 KiB of 10.0 GiB
 
-SUBSCRIPTION  STATE    SINCE  PUBLISHER  POSITION  BATCH  LAG           TX WAITING  TX  ROWS
-copy          error    2m0s   main       0/1800    5      12s, 2.0 KiB  7           3   4
-new           copying  -      main       -         -      -             -           0   0
+SUBSCRIPTION  STATE      SINCE   PUBLISHER  POSITION  BATCH  LAG           TX WAITING  TX  ROWS
+copy          error      2m0s    main       0/1800    5      12s, 2.0 KiB  7           3   4
+new           copying    -       main       -         -      -             -           0   0
+slow          streaming  1h0m0s  main       -         -      -             -           0   0
 
 queue of publisher main: stream WALFERRY_main, batches 1-9; an acknowledgement means: on disk
 
@@ -69,6 +74,9 @@ ERROR of subscription copy
   or           walferry skip -c w.yaml --subscription copy --lsn 0/1850   (leaves out the whole transaction and records its rows)
 
 copy of subscription new: 1 of 4 tables, 1000 rows, 1.0 MiB of about 4.0 MiB
+
+WAITING: subscription slow stands still for 1m30s
+  for          lock RowExclusiveLock on public.orders, held by pid 7
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
