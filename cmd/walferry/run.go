@@ -35,6 +35,7 @@ func (a *app) agentCommand(roles agent.Roles, cmd *cobra.Command) *cobra.Command
 			return usageError("run the reader with queue.listen: 127.0.0.1:4222 and give the applier queue.url: nats://127.0.0.1:4222",
 				"queue.url is missing: the embedded queue runs with the reader")
 		}
+		limitMemory()
 		o := agent.Options{Roles: roles, State: monitor.NewState(version())}
 		if monitor.IsTerminal(a.stderr) && cfg.Log.Format != "json" {
 			line := monitor.NewLine(a.stderr)
