@@ -75,6 +75,10 @@ fuzz: ## every fuzz target for FUZZTIME=10m
 soak: ## kill every part at random under load: SEED= replays, ROUNDS=100 faults
 	$(GO) test ./integration/soak -run Soak -v -timeout 6h -seed $(SEED) -rounds $(ROUNDS)
 
+.PHONY: sizes
+sizes: ## the full sizes: 20 million rows in one transaction, a value of 300 MB ...; 30 GB of disk; ONLY= name pattern
+	$(GO) test ./integration/sizes -run 'TestSize$(if $(ONLY),.*$(ONLY))' -v -count=1 -timeout 6h -sizes.full
+
 .PHONY: bench
 bench: ## against PostgreSQL's own replication: WORKLOADS=w1,w3 RUNS=3 SCALE=1; about 40 minutes
 	$(GO) run ./integration/bench/cmd/bench $(if $(WORKLOADS),-workloads '$(WORKLOADS)') -runs $(RUNS) -scale $(SCALE)
