@@ -173,3 +173,40 @@ func TestPublishedTables_AgreesWithTheStream(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// Some thousand tables are added and dropped in several transactions, each once,
+// and a new publication is finished by the last of them.
+func TestPublicationSpec_ManyTablesTakeSeveralTransactions(t *testing.T) {
+	var tables []TableName
+	for i := range 2*lockBatch + 1 {
+		tables = append(tables, TableName{"public", fmt.Sprintf("t%d", i)})
+	}
+	spec := PublicationSpec{Name: "many"}
+	count := func(sql []string, word string) (n int) {
+		for _, st := range sql {
+			if locked := strings.Count(st, `"public"`) + strings.Count(st, "public."); locked > lockBatch {
+				t.Errorf("%d tables in one transaction, want at most %d", locked, lockBatch)
+			}
+			if strings.Contains(st, word) {
+				n++
+			}
+		}
+		return n
+	}
+	made := spec.statements(false, false, nil, tables)
+	if len(made) != 4 || count(made, "ADD TABLE") != 2 || !strings.Contains(made[0], pubUnfinished) || !strings.HasSuffix(made[3], "'"+pubComment+"'") {
+		t.Errorf("%d transactions make it, the first ends with %.80q, the last is %q", len(made), made[0][max(0, len(made[0])-80):], made[len(made)-1])
+	}
+	if again := spec.statements(true, true, tables[:lockBatch], tables); len(again) != 3 || count(again, "ADD TABLE") != 2 {
+		t.Errorf("%d transactions finish it, want 3", len(again))
+	}
+	if gone := spec.statements(true, false, tables, nil); len(gone) != 3 || count(gone, "DROP TABLE") != 3 {
+		t.Errorf("%d transactions empty it, want 3", len(gone))
+	}
+	if none := spec.statements(true, false, tables, tables); len(none) != 0 {
+		t.Errorf("nothing to do, and %d transactions", len(none))
+	}
+	if one := spec.statements(false, false, nil, tables[:3]); len(one) != 1 || strings.Contains(one[0], pubUnfinished) {
+		t.Errorf("three tables take %d transactions", len(one))
+	}
+}

@@ -13,7 +13,7 @@ import (
 // of one column, by key and by the whole row.
 func TestSize_TableOfManyColumns(t *testing.T) {
 	columns := 1600 // the limit itself costs nothing
-	rows := scaled(50, 5000)
+	rows := scaled(20, 5000)
 	pub, sub := servers(t)
 	var defs, ones []string
 	for i := 2; i <= columns; i++ {
@@ -35,7 +35,7 @@ func TestSize_TableOfManyColumns(t *testing.T) {
 		same(t, pub, sub, digest("public.f"))
 	}
 	check(fmt.Sprintf("initial copy of %d rows", rows), f.wait(t, patience()))
-	few := max(rows/50, 10)
+	few := max(rows/50, 4)
 	for _, step := range []struct{ what, sql string }{
 		{fmt.Sprintf("insert of %d rows", rows), fill("w", rows+1, 2*rows)},
 		{fmt.Sprintf("%d rows of nulls", rows), fmt.Sprintf(`INSERT INTO w (id, c7, c1600) SELECT g, g, 1 FROM generate_series(%d, %d) g`, 2*rows+1, 3*rows)},

@@ -14,7 +14,7 @@ import (
 // 50 subscriptions on one queue: they cost the publisher one connection more than
 // one does, and memory stays within its bound while all catch up.
 func TestSize_ManySubscriptions(t *testing.T) {
-	n, rows := scaled(12, 50), scaled(20_000, 400_000)
+	n, rows := scaled(6, 50), scaled(10_000, 400_000)
 	pub := pgtest.New(t, pgtest.WithSetting("max_connections", "100")).DB(t)
 	target := pgtest.New(t, pgtest.WithSetting("max_connections", strconv.Itoa(4*n+20)), pgtest.WithSetting("max_replication_slots", strconv.Itoa(n+4)))
 	pgtest.Exec(t, pub, `CREATE TABLE public.r (id bigint PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp(), v text)`,

@@ -34,7 +34,7 @@ func digests(from, to int) string {
 
 // One transaction that writes to 500 tables, in turn.
 func TestSize_ManyTablesInOneTransaction(t *testing.T) {
-	tables, rounds := scaled(100, 500), scaled(5, 40)
+	tables, rounds := scaled(50, 500), scaled(5, 40)
 	pub, sub := servers(t)
 	makeTables(t, pub, tables, true)
 	f := startFerry(t, pair(pub, sub, "confirm: queued", "max_bytes: 4GiB"))
@@ -52,7 +52,7 @@ func TestSize_ManyTablesInOneTransaction(t *testing.T) {
 // 10,000 tables in the publication, on servers with a lock table as PostgreSQL
 // has it when it is installed.
 func TestSize_ManyTablesInThePublication(t *testing.T) {
-	tables := scaled(300, 10_000)
+	tables := scaled(120, 10_000)
 	stock := []pgtest.Option{pgtest.WithSetting("max_locks_per_transaction", "64"), pgtest.WithSetting("max_connections", "100"), pgtest.WithSetting("shared_buffers", "128MB")}
 	if !*full { // one server is enough to see that it works
 		stock = []pgtest.Option{pgtest.WithSetting("max_locks_per_transaction", "10"), pgtest.WithSetting("max_connections", "25"), pgtest.WithSetting("max_prepared_transactions", "0"), pgtest.WithSetting("max_wal_senders", "10")}

@@ -12,7 +12,7 @@ import (
 // runs, by way of the spool. What is rolled back leaves nothing, and small
 // transactions around it stay whole.
 func TestSize_OneTransactionOfManyRows(t *testing.T) {
-	rows := scaled(200_000, 20_000_000)
+	rows := scaled(100_000, 20_000_000)
 	for _, streaming := range []string{"off", "on"} {
 		t.Run("streaming "+streaming, func(t *testing.T) {
 			pub, sub := servers(t)
@@ -39,7 +39,7 @@ func TestSize_OneTransactionOfManyRows(t *testing.T) {
 
 // Very many transactions of one row each.
 func TestSize_ManyTinyTransactions(t *testing.T) {
-	txns := scaled(10_000, 200_000)
+	txns := scaled(5_000, 200_000)
 	pub, sub := servers(t)
 	pgtest.Exec(t, pub, `CREATE TABLE public.r (id bigint PRIMARY KEY, v text)`,
 		`CREATE PROCEDURE tiny(n int) LANGUAGE plpgsql AS $$ BEGIN
