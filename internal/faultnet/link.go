@@ -11,6 +11,8 @@ type link struct {
 	proxy  *Proxy
 	client net.Conn
 
+	stranded bool // carries nothing any more; guarded by proxy.mu
+
 	mu      sync.Mutex
 	target  net.Conn
 	ended   bool
@@ -114,12 +116,15 @@ func (p *Proxy) take(n int) (allowed int, last bool) {
 	return allowed, true
 }
 
-// pass waits while the proxy is stalled and, for data, as long as the delay says.
-// It returns false when the link was reset meanwhile.
+// pass waits while the link may carry nothing and, for data, as long as the delay
+// and the rate say. It returns false when the link was reset meanwhile.
 func (l *link) pass(n int) bool {
 	for {
 		l.proxy.mu.Lock()
-		stalled, delay, changed := l.proxy.stalled, l.proxy.delay, l.proxy.changed
+		stalled, delay, changed := l.proxy.stalled || l.stranded, l.proxy.delay, l.proxy.changed
+		if l.proxy.rate > 0 {
+			delay += time.Duration(n) * time.Second / time.Duration(l.proxy.rate)
+		}
 		l.proxy.mu.Unlock()
 		if stalled {
 			select {

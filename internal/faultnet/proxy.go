@@ -22,6 +22,7 @@ type Proxy struct {
 	cut     bool
 	stalled bool
 	delay   time.Duration
+	rate    int   // bytes a second, for each connection and direction; 0 = no limit
 	limit   int64 // bytes from the target until the next reset; negative = no limit
 }
 
@@ -67,15 +68,39 @@ func (p *Proxy) Stall() { p.change(func() { p.stalled = true }) }
 // Delay makes each piece of data wait for d before it is passed on, until Heal.
 func (p *Proxy) Delay(d time.Duration) { p.change(func() { p.delay = d }) }
 
+// Throttle lets each connection carry at most so many bytes a second in each
+// direction, until Heal.
+func (p *Proxy) Throttle(bytesPerSecond int) { p.change(func() { p.rate = bytesPerSecond }) }
+
+// Strand makes the connections that are open now half-open for good: they carry
+// nothing, no end of a peer is passed on, and Heal resets them. New connections
+// work: a firewall that has forgotten what it knew, or a host that died and came
+// back.
+func (p *Proxy) Strand() {
+	p.change(func() {
+		for l := range p.links {
+			l.stranded = true
+		}
+	})
+}
+
 // CutAfterBytes lets exactly n more bytes pass from the target, over all
 // connections together, then ends the connection that carried the last one: its
 // client reads these bytes and an end of file, its target sees a reset. It does so
 // once; connections made afterwards work.
 func (p *Proxy) CutAfterBytes(n int64) { p.change(func() { p.limit = n }) }
 
-// Heal ends every fault. What was held back by Stall flows on.
+// Heal ends every fault. What was held back by Stall flows on; what Strand left
+// half-open is reset.
 func (p *Proxy) Heal() {
-	p.change(func() { p.cut, p.stalled, p.delay, p.limit = false, false, 0, -1 })
+	p.change(func() {
+		p.cut, p.stalled, p.delay, p.rate, p.limit = false, false, 0, 0, -1
+		for l := range p.links {
+			if l.stranded {
+				l.reset()
+			}
+		}
+	})
 }
 
 // Close ends the proxy and its connections and waits for its goroutines.

@@ -169,6 +169,43 @@ func TestDelay_SlowsARoundTripByTwiceTheDelay(t *testing.T) {
 	}
 }
 
+func TestThrottle_BoundsTheBytesASecond(t *testing.T) {
+	p := faultnet.Start(t, echo(t))
+	c := dial(t, p)
+	mustRoundTrip(t, c)
+	p.Throttle(200_000)
+	start := time.Now()
+	if err := roundTrip(c, string(make([]byte, 20_000)), 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d < 200*time.Millisecond {
+		t.Errorf("20000 bytes there and back took %v, want at least 200ms", d)
+	}
+	p.Heal()
+	mustRoundTrip(t, c)
+}
+
+func TestStrand_LeavesOldConnectionsHalfOpenAndNewOnesWork(t *testing.T) {
+	p := faultnet.Start(t, echo(t))
+	old, gone := dial(t, p), dial(t, p)
+	mustRoundTrip(t, old)
+	mustRoundTrip(t, gone)
+	p.Strand()
+	if err := roundTrip(old, "x", 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("old connection: got %v, want a timeout", err)
+	}
+	mustRoundTrip(t, dial(t, p))
+	gone.Close() // its target does not learn it
+	if got := p.Connections(); got != 3 {
+		t.Errorf("%d connections after one was closed, want it to stay: 3", got)
+	}
+	p.Heal()
+	if err := roundTrip(old, "x", 5*time.Second); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("old connection after heal: got %v, want a connection error", err)
+	}
+	mustRoundTrip(t, dial(t, p))
+}
+
 func TestCutAfterBytes_DeliversExactlyThatManyOnce(t *testing.T) {
 	for _, n := range []int64{0, 1, 7, 4096, 100_000} {
 		p := faultnet.Start(t, echo(t))
