@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -53,10 +55,29 @@ type Process struct {
 // binary must call [Serve] in TestMain.
 func StartProcess(t testing.TB, opts ...Option) *Process {
 	t.Helper()
-	p := &Process{t: t, opts: options(t, opts), addr: "127.0.0.1:0"}
+	p := &Process{t: t, opts: options(t, opts), addr: freeAddr(t)}
 	p.Start()
 	t.Cleanup(p.Stop)
 	return p
+}
+
+// freeAddr is a free port below those that the system gives to outgoing
+// connections: one of these could take it while the server is down.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	for range 200 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(17000)))
+		if err != nil {
+			continue
+		}
+		addr := l.Addr().String()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return addr
+	}
+	t.Fatal("no free port in 15000-31999")
+	return ""
 }
 
 // Start starts the server, again on the same port.
@@ -84,6 +105,9 @@ func (p *Process) Start() {
 	p.cmd, p.in = cmd, in
 	p.addr = strings.TrimPrefix(strings.TrimSpace(line), "nats://")
 }
+
+// Addr is where the server listens, host and port.
+func (p *Process) Addr() string { return p.addr }
 
 // URL is where the server listens.
 func (p *Process) URL() string { return "nats://" + p.addr }
