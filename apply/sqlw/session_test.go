@@ -28,6 +28,21 @@ func text(s string) change.Value { return change.Value{Kind: change.Text, Data: 
 
 var insertT = &Stmt{SQL: "INSERT INTO public.t VALUES ($1)", Params: []Param{{Col: 0, Type: 25}}, Want: 1}
 
+func TestConnect_TheServerNoticesWithinAMinuteThatTheClientVanished(t *testing.T) {
+	s := open(t, pgtest.Shared(t).DB(t))
+	for name, want := range map[string]string{
+		"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3", "tcp_user_timeout": "45000",
+	} {
+		rows, err := s.Query("SELECT current_setting($1)", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(rows[0][0]); got != want {
+			t.Errorf("%s of the server's side: %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestSession_AnErrorBelongsToItsStepAndNothingBehindItIsDone(t *testing.T) {
 	url := pgtest.Shared(t).DB(t)
 	pgtest.Exec(t, url, "CREATE TABLE t (v text PRIMARY KEY)")

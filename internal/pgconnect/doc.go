@@ -13,6 +13,6 @@
 //   - a pinned setting wins over PGOPTIONS, over "options" in the connection
 //     string and over ALTER ROLE ... SET;
 //   - a connection notices a vanished peer within about a minute
-//     (TCP keepalive, TCP_USER_TIMEOUT);
+//     (TCP keepalive, TCP_USER_TIMEOUT), and so does the server;
 //   - no error of this package contains the connection string or a password.
 package pgconnect

@@ -43,6 +43,17 @@ var pinned = map[string]string{
 	"idle_in_transaction_session_timeout": "0",
 }
 
+// watched makes the server notice within about a minute that this side has
+// vanished: the machine of an applier that died holds its locks, that of the
+// subscription and of rows, until the server ends its session, which without these
+// takes more than two hours (Linux, tcp(7)). The connection string may set others.
+var watched = map[string]string{
+	"tcp_keepalives_idle":     strconv.Itoa(int(keepaliveIdle.Seconds())),
+	"tcp_keepalives_interval": strconv.Itoa(int(keepaliveInterval.Seconds())),
+	"tcp_keepalives_count":    strconv.Itoa(keepaliveCount),
+	"tcp_user_timeout":        strconv.Itoa(int(userTimeout.Milliseconds())),
+}
+
 // Parse reads a connection string: a URL or keyword/value pairs, completed
 // from the environment as libpq does. role is shown in application_name unless
 // the string or PGAPPNAME sets one; the role [Replication] makes a logical
@@ -93,6 +104,11 @@ func pin(c *pgconn.Config, role string) {
 	for k, v := range pinned {
 		c.RuntimeParams[k] = v
 	}
+	for k, v := range watched {
+		if !hasSetting(c.RuntimeParams, k) {
+			c.RuntimeParams[k] = v
+		}
+	}
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = strings.TrimSpace("walferry " + role)
 	}
@@ -114,6 +130,16 @@ func pin(c *pgconn.Config, role string) {
 	}
 	c.DialFunc = d.DialContext
 	c.AfterConnect = afterConnect
+}
+
+// hasSetting reports whether a setting is given; its name ignores case.
+func hasSetting(params map[string]string, name string) bool {
+	for k := range params {
+		if strings.EqualFold(k, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // afterConnect makes the settings that depend on the server.

@@ -30,6 +30,23 @@ func TestParse_PinnedSettingsWinOverTheConnectionString(t *testing.T) {
 	}
 }
 
+func TestParse_TheServerNoticesAVanishedClient(t *testing.T) {
+	for _, role := range []string{Replication, "applier"} {
+		c, err := Parse("host=h TCP_Keepalives_Idle=7", role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := c.RuntimeParams["tcp_keepalives_idle"]; ok || c.RuntimeParams["TCP_Keepalives_Idle"] != "7" {
+			t.Errorf("%s: the user's tcp_keepalives_idle is not kept: %v", role, c.RuntimeParams)
+		}
+		for _, k := range []string{"tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"} {
+			if c.RuntimeParams[k] == "" {
+				t.Errorf("%s: %s is not set", role, k)
+			}
+		}
+	}
+}
+
 func TestParse_ReplicationRole(t *testing.T) {
 	c, err := Parse("host=h user=u dbname=d connect_timeout=7", Replication)
 	if err != nil {
