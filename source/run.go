@@ -38,8 +38,10 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// healthy is how long a session must have lasted for the next error to be
-// tried again at once.
+// healthy is how long a session must have lasted, when it had nothing to store,
+// for the next error to be tried again soon. One that has stored something was
+// healthy however short it was: where connections do not live long, waits that
+// grow would keep the queue behind.
 const healthy = 30 * time.Second
 
 func (r *reader) loop(ctx context.Context) error {
@@ -47,6 +49,7 @@ func (r *reader) loop(ctx context.Context) error {
 	b.Reset()
 	for {
 		began := time.Now()
+		r.moved = false
 		err := r.run(ctx)
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errDone):
@@ -60,7 +63,7 @@ func (r *reader) loop(ctx context.Context) error {
 		case r.permanent(err):
 			return err
 		}
-		if time.Since(began) > healthy {
+		if r.moved || time.Since(began) > healthy {
 			b.Reset()
 		}
 		wait := b.NextBackOff()

@@ -224,3 +224,22 @@ func TestRun_RestartContinuesExactly(t *testing.T) {
 		}
 	}
 }
+
+func TestRun_SessionsThatStoreSomethingDoNotMakeTheReaderWaitLonger(t *testing.T) {
+	db := pgtest.Shared(t).DB(t)
+	q := newMemQueue()
+	o := options(t, db, q)
+	waits := make(chan time.Duration, 100)
+	o.Events.OnReconnect = func(_ error, d time.Duration) { waits <- d }
+	r := run(t, o)
+	awaitStreaming(t, r)
+	for i := range 4 {
+		pgtest.Exec(t, db, fmt.Sprintf(`INSERT INTO t VALUES (%d)`, i))
+		awaitRows(t, q, i+1)
+		pgtest.Exec(t, db, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '`+o.Slot+`'`)
+		if d := <-waits; d > 1500*time.Millisecond {
+			t.Errorf("after interruption %d the reader waits %v", i+1, d)
+		}
+	}
+	r.stop(t)
+}

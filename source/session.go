@@ -24,6 +24,7 @@ type reader struct {
 	made   bool // the publication
 	beat   *heartbeat
 	warned bool // of an empty queue with a slot
+	moved  bool // the last session has stored something
 }
 
 // session is one connection, from setup to its end.
@@ -66,7 +67,11 @@ func (r *reader) run(ctx context.Context) error {
 	}
 	r.ready = true
 	r.o.Events.state(Streaming, fmt.Sprintf("from %v", s.b.prev))
+	began, _ := s.app.Durable()
 	err := s.stream(ctx)
+	if end, _ := s.app.Durable(); end > began {
+		r.moved = true
+	}
 	if cerr := s.close(ctx, err); cerr != nil && (ctx.Err() != nil || errors.Is(err, errDone)) {
 		r.o.Logger.Warn("stop was not clean: what was not stored is read again at the next start", "error", cerr)
 	}
