@@ -85,7 +85,8 @@ func tableOnly(err error) bool {
 	var mismatch *CountError
 	var bad *PlanError
 	var dup *DuplicateError
-	if errors.As(err, &mismatch) || errors.As(err, &bad) || errors.As(err, &dup) {
+	var moved *RewrittenError
+	if errors.As(err, &mismatch) || errors.As(err, &bad) || errors.As(err, &dup) || errors.As(err, &moved) {
 		return true
 	}
 	var pg *pgconn.PgError

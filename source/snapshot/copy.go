@@ -43,7 +43,13 @@ func (r *run) copyTable(ctx context.Context, p *plan) (TableResult, error) {
 	}
 	m := &meter{r: r, p: Progress{Table: p.TableMap, Started: start, EstimatedRows: p.estimatedRows, EstimatedBytes: p.estimatedBytes}}
 	r.o.Events.tableStarted(m.p)
-	stored, err := r.transfer(ctx, p, m)
+	var stored int64
+	err = r.unlocked(ctx, func() (err error) {
+		if stored, err = r.transfer(ctx, p, m); err != nil {
+			return err
+		}
+		return r.sameFiles(ctx, p)
+	})
 	if err == nil {
 		err = r.in.unlock(ctx)
 	}

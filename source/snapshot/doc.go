@@ -17,7 +17,9 @@
 //  2. SQL connection: the same server? then import the snapshot;
 //  3. plan: compare the tables of both sides, refuse what cannot work;
 //  4. make the schema of absent tables, if asked;
-//  5. copy table after table, COPY TO piped into COPY FROM.
+//  5. copy table after table, COPY TO piped into COPY FROM;
+//  6. begin again with the tables that were truncated or rewritten between 1 and
+//     their turn in 5, for which the snapshot no longer holds, one by one.
 //
 // Nothing is changed on the subscriber before step 4.
 //
@@ -28,6 +30,7 @@
 //     the subscriber are counted, and differing counts roll the table back;
 //     only a BEFORE trigger of the subscriber may drop rows.
 //   - A table whose ledger row says ready is never copied a second time.
+//   - On the publisher no table is locked but the one that is being copied.
 //   - After the end of Run, in whatever way it ends, no slot, snapshot or open
 //     transaction is left on either side.
 //

@@ -58,7 +58,7 @@ func (t TableMap) Target() string { return sqlw.QuoteName(t.TargetSchema, t.Targ
 // Result is what a run has done. After an error it holds the tables that were
 // finished; they stay.
 type Result struct {
-	ConsistentPoint change.LSN // the S of this run
+	ConsistentPoint change.LSN // the S of this run; the first, if tables needed another
 	SystemID        uint64
 	Timeline        uint32
 	Tables          []TableResult
@@ -67,7 +67,7 @@ type Result struct {
 // TableResult is one finished table.
 type TableResult struct {
 	TableMap
-	CopyLSN  change.LSN // S, or that of the earlier run if Skipped
+	CopyLSN  change.LSN // S of the table, or that of the earlier run if Skipped
 	Rows     int64
 	Bytes    int64 // of COPY data
 	Duration time.Duration
@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		defer close(watched)
 		r.stall.watch(ctx)
 	}()
-	err := r.run(ctx)
+	err := r.runAll(ctx)
 	cancel()
 	<-watched
 	r.close()
@@ -106,6 +106,7 @@ type run struct {
 	point *point
 	in    *reader
 	out   *writer
+	lock  bool // before the tables are read
 }
 
 func (r *run) run(ctx context.Context) error {
@@ -114,11 +115,18 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	r.res.SystemID, r.res.Timeline = r.point.server.systemID, r.point.server.timeline
-	r.res.ConsistentPoint = r.point.lsn
+	if r.res.ConsistentPoint == 0 {
+		r.res.ConsistentPoint = r.point.lsn
+	}
 	r.log.Info("consistent point reached", "lsn", r.point.lsn.String())
 	r.o.Events.consistentPoint(r.point.lsn)
 	if r.in, err = openReader(ctx, r.o.Publisher, r.point, r.stall); err != nil {
 		return err
+	}
+	if r.lock {
+		if err := r.lockTables(ctx); err != nil {
+			return err
+		}
 	}
 	if r.out, err = openWriter(ctx, &r.o, r.stall); err != nil {
 		return err
@@ -135,7 +143,11 @@ func (r *run) run(ctx context.Context) error {
 
 // plan compares both sides and makes the schema of what is absent.
 func (r *run) plan(ctx context.Context) ([]*plan, error) {
-	sources, err := readSources(ctx, r.in, r.o.Tables)
+	var sources []*sourceTable
+	err := r.unlocked(ctx, func() (err error) {
+		sources, err = readSources(ctx, r.in, r.o.Tables)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +186,9 @@ func (r *run) copyAll(ctx context.Context, plans []*plan) error {
 		failed = append(failed, err)
 		if ctx.Err() != nil || !tableOnly(err) {
 			break
+		}
+		if _, ok := errors.AsType[*RewrittenError](err); ok {
+			continue // by runAll
 		}
 		r.log.Warn("table was not copied", "table", p.Source(), "error", err)
 		if err := r.reopen(ctx); err != nil {
