@@ -17,6 +17,7 @@ import (
 	"github.com/walferry/walferry/internal/natstest"
 	"github.com/walferry/walferry/internal/pgtest"
 	"github.com/walferry/walferry/monitor"
+	"github.com/walferry/walferry/queue"
 )
 
 func TestMain(m *testing.M) {
@@ -191,5 +192,48 @@ subscriptions: [{name: copy, publisher: main, url: %q}]
 	err := r.wait(t, 4*time.Second)
 	if !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), "log reader of publisher main cannot go on") || !strings.Contains(err.Error(), slot) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What is committed between a copy and the beginning of the queue would be in
+// neither: the copy waits for the slot, however long the log reader needs for it.
+func TestRun_CopyBeginsOnlyWhenTheSlotIsThere(t *testing.T) {
+	pub, sub := pgtest.Shared(t).DB(t), pgtest.Shared(t).DB(t)
+	const table = "CREATE TABLE t (id int PRIMARY KEY)"
+	pgtest.Exec(t, pub, table, "INSERT INTO t VALUES (1)", "CREATE PUBLICATION p FOR TABLE t")
+	pgtest.Exec(t, sub, table)
+	nats := natstest.StartProcess(t)
+	cfg := func() *config.Config {
+		return parse(t, fmt.Sprintf(`
+data_dir: %q
+queue: {url: %q, max_bytes: 64MB}
+publishers: [{name: main, url: %q, slot: walferry_first_%d, publications: [p]}]
+subscriptions: [{name: copy, publisher: main, url: %q}]
+`, t.TempDir(), nats.URL(), pub, os.Getpid(), sub))
+	}
+	// The log reader makes the stream before it makes the slot, and may fail between.
+	conn, err := queue.Connect(nats.URL(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	q, err := queue.Open(t.Context(), conn, queue.Options{Name: "main", MaxBytes: 64e6, Replicas: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	applier := start(t, cfg(), agent.RoleApplier)
+	if err := applier.wait(t, 3*time.Second); !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), "no replication slot") {
+		t.Errorf("wait without a slot: %v", err)
+	}
+	pgtest.Exec(t, pub, "INSERT INTO t VALUES (2)")
+	start(t, cfg(), agent.RoleReader)
+	if err := applier.wait(t, 20*time.Second); err != nil {
+		t.Error(err)
+	}
+	if got := pgtest.QueryString(t, sub, "SELECT string_agg(id::text, ' ' ORDER BY id) FROM t"); got != "1 2" {
+		t.Errorf("rows on the subscriber: %s, want 1 2", got)
 	}
 }

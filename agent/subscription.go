@@ -230,8 +230,14 @@ func (w *subscriptionWorker) mayCopyAgain(ctx context.Context, l *ledger, t targ
 	return nil
 }
 
-// copy runs the snapshot agent for the given tables.
+// copy runs the snapshot agent for the given tables. The slot has to be there
+// before: the log reader may make it much later, when it cannot reach the publisher
+// or waits for its transactions, and what is committed between the copy and the
+// beginning of the queue would be in neither.
 func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snapshot.TableMap) error {
+	if _, err := w.slotPosition(ctx); err != nil {
+		return err
+	}
 	w.watch.copying(len(tables))
 	if err := l.setState(ctx, "copying", nil); err != nil {
 		return err
