@@ -237,3 +237,35 @@ subscriptions: [{name: copy, publisher: main, url: %q}]
 		t.Errorf("rows on the subscriber: %s, want 1 2", got)
 	}
 }
+
+// A table that is copied later than the others is ahead of them until the
+// subscription has come to the moment of its copy.
+func TestWait_LastsUntilTheLatestCopyIsReached(t *testing.T) {
+	pub, sub := pgtest.Shared(t).DB(t), pgtest.Shared(t).DB(t)
+	pgtest.Exec(t, pub, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+	pgtest.Exec(t, sub, "CREATE TABLE t (id int PRIMARY KEY)")
+	r := start(t, parse(t, fmt.Sprintf(`
+data_dir: %q
+publishers: [{name: main, url: %q, slot: walferry_ahead_%d, tables: {include: [public.t]}}]
+subscriptions: [{name: copy, publisher: main, url: %q}]
+`, t.TempDir(), pub, os.Getpid(), sub)), agent.RoleAll)
+	if err := r.wait(t, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	later := pgtest.QueryString(t, pub, "SELECT pg_current_wal_insert_lsn() + 8000000")
+	pgtest.Exec(t, sub, "UPDATE walferry.subscription_table SET copy_lsn = '"+later+"'")
+	pgtest.Eventually(t, 30*time.Second, func() error { // a slow machine may not get so far at once
+		err := r.wait(t, 2*time.Second)
+		switch {
+		case !errors.Is(err, agent.ErrWaitTimeout):
+			t.Fatalf("wait before %s, the moment of the copy: %v", later, err)
+		case !strings.Contains(err.Error(), later):
+			return err
+		}
+		return nil
+	})
+	pgtest.Exec(t, pub, "SELECT pg_logical_emit_message(false, 'fill', repeat('x', 9000000))")
+	if err := r.wait(t, 20*time.Second); err != nil {
+		t.Error(err)
+	}
+}

@@ -40,7 +40,9 @@ const (
 
 // Wait returns when the subscriptions have applied everything that was
 // committed on their publishers when it was called, or up to the LSN, and all
-// copies are finished. It asks the databases alone, so it needs no connection
+// copies are finished, which includes that the other tables have come to the
+// moment of the latest copy: what a subscription shows then is one state of its
+// publisher. It asks the databases alone, so it needs no connection
 // to a running walferry.
 func Wait(ctx context.Context, cfg *config.Config, o WaitOptions) error {
 	subs, err := selectSubscriptions(cfg, o.Subscriptions)
@@ -91,7 +93,7 @@ func waitGoal(ctx context.Context, url, lsn string) (change.LSN, error) {
 		}
 		defer closeConn(conn)
 		for {
-			r, err := pgquery.One(ctx, conn, `select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end::text, pg_is_in_recovery()`)
+			r, err := pgquery.One(ctx, conn, `select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end::text`)
 			if err != nil {
 				return 0, err
 			}
@@ -104,12 +106,7 @@ func waitGoal(ctx context.Context, url, lsn string) (change.LSN, error) {
 				goal = want
 			}
 			if now >= goal {
-				if r[1] != "t" {
-					if _, err := pgquery.Rows(ctx, conn, `select pg_logical_emit_message(true, 'walferry.wait', '')`); err != nil {
-						return 0, fmt.Errorf("write a marker: %w", err)
-					}
-				}
-				return goal, nil
+				return goal, emitMarker(ctx, conn)
 			}
 			if err := sleep(ctx, waitPoll); err != nil {
 				return 0, err
@@ -289,10 +286,13 @@ func (w *waiter) copied(ctx context.Context, l *ledger) (bool, error) {
 		return false, err
 	}
 	var missing []string
+	var ahead change.LSN
 	for _, t := range targets {
-		if states[t.source].state != tableReady {
+		state := states[t.source]
+		if state.state != tableReady {
 			missing = append(missing, t.source.String())
 		}
+		ahead = max(ahead, state.copyLSN)
 	}
 	if n := len(missing); n > 0 {
 		const most = 10
@@ -302,7 +302,26 @@ func (w *waiter) copied(ctx context.Context, l *ledger) (bool, error) {
 		}
 		return false, nil
 	}
-	return true, nil
+	if ahead <= w.goal {
+		return true, nil
+	}
+	// A table was copied later than the call: until the subscription has come to
+	// the moment of the copy, that table is ahead of the others.
+	if err := emitMarker(ctx, w.pub); err != nil {
+		return false, err
+	}
+	w.goal = ahead
+	return false, nil
+}
+
+// emitMarker writes a transaction into the publisher's log that changes nothing,
+// unless the server is a standby.
+func emitMarker(ctx context.Context, pub *pgconn.PgConn) error {
+	_, err := pgquery.Rows(ctx, pub, `select case when not pg_is_in_recovery() then pg_logical_emit_message(true, 'walferry.wait', '') end`)
+	if err != nil {
+		return fmt.Errorf("write a marker: %w", err)
+	}
+	return nil
 }
 
 // connect opens a connection for the queries of this package.
