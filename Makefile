@@ -10,6 +10,7 @@ FUZZTIME ?= 10m
 COUNT    ?= 5
 SEED     ?= 0
 ROUNDS   ?= 100
+LAYOUT   ?= both
 BENCH    ?= .
 RUNS     ?= 3
 SCALE    ?= 1
@@ -72,8 +73,8 @@ fuzz: ## every fuzz target for FUZZTIME=10m
 	done
 
 .PHONY: soak
-soak: ## kill every part at random under load: SEED= replays, ROUNDS=100 faults
-	$(GO) test ./integration/soak -run Soak -v -timeout 6h -seed $(SEED) -rounds $(ROUNDS)
+soak: ## break every part at random under load: SEED= replays, ROUNDS=100 faults, LAYOUT=both
+	$(GO) test ./integration/soak -run Soak -v -timeout 6h -seed $(SEED) -rounds $(ROUNDS) -layout $(LAYOUT)
 
 .PHONY: sizes
 sizes: ## the full sizes: 20 million rows in one transaction, a value of 300 MB ...; 30 GB of disk; ONLY= name pattern
