@@ -51,9 +51,6 @@ func (r *run) copyTable(ctx context.Context, p *plan) (TableResult, error) {
 		return r.sameFiles(ctx, p)
 	})
 	if err == nil {
-		err = r.in.unlock(ctx)
-	}
-	if err == nil {
 		err = r.recheck(ctx, p)
 	}
 	if err == nil {

@@ -151,18 +151,5 @@ func importSnapshot(ctx context.Context, c *pgconn.PgConn, p *point) error {
 	if err := execSQL(ctx, c, "SET TRANSACTION SNAPSHOT "+sqlw.QuoteLiteral(p.snapshot)); err != nil {
 		return fmt.Errorf("import snapshot: %w", err)
 	}
-	if err := execSQL(ctx, c, "SAVEPOINT walferry"); err != nil {
-		return fmt.Errorf("begin snapshot transaction: %w", err)
-	}
-	return nil
-}
-
-// unlock gives the locks of a table back that has been read. The snapshot stays.
-// Without it the copy of some thousand tables would fill the server's lock table,
-// and keep the first of them from being altered until the last one is copied.
-func (r *reader) unlock(ctx context.Context) error {
-	if err := execSQL(ctx, r.conn, "ROLLBACK TO SAVEPOINT walferry"); err != nil {
-		return fmt.Errorf("unlock table on publisher: %w", err)
-	}
 	return nil
 }

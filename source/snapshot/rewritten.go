@@ -100,7 +100,8 @@ func (r *run) lockTables(ctx context.Context) error {
 
 // unlocked runs f and lets go of the locks that it has taken on the publisher:
 // those of a copied table would otherwise last until the end of the
-// last one, and be in the way of TRUNCATE and ALTER TABLE for as long.
+// last one, be in the way of TRUNCATE and ALTER TABLE for as long, and fill the
+// server's lock table when there are thousands.
 func (r *run) unlocked(ctx context.Context, f func() error) error {
 	if err := execSQL(ctx, r.in.conn, "SAVEPOINT walferry_copy"); err != nil {
 		return fmt.Errorf("read from publisher: %w", err)
