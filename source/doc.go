@@ -26,7 +26,10 @@
 //     So a slot that is ahead of the queue proves that the queue lost batches.
 //  3. A slot is created only for a queue without batches. It is never created
 //     again to mend an error: what it would skip is lost.
-//  4. Changes are copied as they came. Only non-transactional messages and
+//  4. Where the slot still has what the queue has, the publisher must send the
+//     queue's last transaction once more before anything is appended or
+//     confirmed: see seam.
+//  5. Changes are copied as they came. Only non-transactional messages and
 //     changes of walferry's own tables are left out, and transactions in which
 //     nothing remains.
 //

@@ -79,7 +79,7 @@ func (w *walsender) serve(c net.Conn) {
 		case s == "IDENTIFY_SYSTEM":
 			rows = [][]string{{"7", "1", "0/7FFFFFFF", "d"}}
 		case strings.Contains(s, "wal_level"):
-			rows = [][]string{{"logical", "", ""}}
+			rows = [][]string{{"logical", "", "", "16384"}}
 		case strings.Contains(s, "pg_replication_slots"):
 			rows = [][]string{{"pgoutput", "d", "false", "false", "", "0/64", "0/64", "reserved", "", "", "logical"}}
 		case strings.Contains(s, "FROM pg_catalog.pg_publication WHERE"):
