@@ -1,6 +1,7 @@
 package holes
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,11 +14,23 @@ import (
 
 func TestMain(m *testing.M) {
 	natstest.Serve()
+	waitTogether()
 	code := pgtest.Run(m)
 	if program.dir != "" {
 		_ = os.RemoveAll(program.dir)
 	}
 	os.Exit(code)
+}
+
+// waitTogether lets more tests run at once than there are processors: most of
+// their time they wait for retries and grace periods.
+func waitTogether() {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked {
+		_ = flag.Set("test.parallel", "8") // exists
+	}
 }
 
 // program is the command line tool, built once.
