@@ -74,6 +74,7 @@ func TestStandbyPromotedThatLacksTransactions(t *testing.T) {
 
 // From 17 on the slot is synchronised to the standby.
 func TestStandbyPromotedWithFailoverSlot(t *testing.T) {
+	t.Parallel()
 	for name, lost := range map[string]int{"nothing lost": 0, "transactions lost": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

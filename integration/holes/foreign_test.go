@@ -37,6 +37,7 @@ func TestQueueOfAnotherCluster(t *testing.T) {
 // Two databases of one cluster are published under one name into one queue:
 // neither positions nor the system identifier tell them apart.
 func TestQueueOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		ready bool // the second one has a slot that is not behind

@@ -105,7 +105,7 @@ func startWatch(t *testing.T, h *history, name, url string) *watch {
 		for check(&conn) && ctx.Err() == nil { // once more at the end
 			select {
 			case <-ctx.Done():
-			case <-time.After(25 * time.Millisecond):
+			case <-time.After(50 * time.Millisecond):
 			}
 		}
 	}()

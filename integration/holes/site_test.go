@@ -33,10 +33,13 @@ const (
 	stream  = "WALFERRY_main"
 	// patience is how long something may take that takes a moment.
 	patience = 60 * time.Second
+	// statusPause is how often the status is asked for, which costs connections.
+	statusPause = 200 * time.Millisecond
 )
 
 // bothModes runs a test for both meanings of confirm.
 func bothModes(t *testing.T, f func(t *testing.T, confirm string)) {
+	t.Parallel()
 	for _, c := range []string{queued, applied} {
 		t.Run(c, func(t *testing.T) { t.Parallel(); f(t, c) })
 	}
@@ -196,13 +199,36 @@ func (s *site) equal(subs ...string) {
 	s.t.Helper()
 	want := pgtest.QueryString(s.t, s.pub, stateOf)
 	for _, name := range subs {
-		pgtest.Eventually(s.t, patience, func() error {
-			if got := pgtest.QueryString(s.t, s.subs[name], stateOf); got != want {
-				return fmt.Errorf("subscriber %s shows %s, the publisher %s; status: %s", name, got, want, s.problems())
-			}
-			return nil
-		})
+		s.reach(name, want)
 		s.watches[name].off.Store(false)
+	}
+}
+
+func (s *site) reach(name, want string) {
+	s.t.Helper()
+	var conn *pgx.Conn
+	defer func() { closeConn(conn) }()
+	got := ""
+	for end := time.Now().Add(patience); got != want; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.explain(name)
+			s.t.Fatalf("subscriber %s shows %s, the publisher %s; status: %s", name, got, want, s.problems())
+		}
+		if state, err := look(s.t.Context(), &conn, s.subs[name]); err == nil {
+			got = state
+		}
+	}
+}
+
+// explain logs what a subscription that does not move waits for.
+func (s *site) explain(name string) {
+	s.t.Helper()
+	s.t.Logf("sessions:\n%s", pgtest.QueryString(s.t, s.subs[name], `SELECT application_name, state, wait_event, left(query, 100) FROM pg_stat_activity WHERE datname = current_database()`))
+	s.t.Logf("position: %s", pgtest.QueryString(s.t, s.subs[name], `SELECT position, last_commit, updated_at FROM walferry.subscription`))
+	s.t.Logf("tables: %s", pgtest.QueryString(s.t, s.subs[name], `SELECT table_name, state, copy_lsn FROM walferry.subscription_table`))
+	s.t.Logf("publisher: %s", pgtest.QueryString(s.t, s.pub, `SELECT pg_current_wal_insert_lsn(), slot_name, active, confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()`))
+	for _, p := range s.status("").Publishers {
+		s.t.Logf("reader: %s, queued %v, queue %+v", p.State, p.QueuedLSN, p.Queue)
 	}
 }
 
@@ -213,7 +239,11 @@ func (s *site) status(name string) *monitor.Document {
 	if a == nil {
 		return &monitor.Document{}
 	}
-	d, err := agent.Status(s.t.Context(), a.cfg)
+	cfg := *a.cfg
+	if name == "" {
+		cfg.Subscriptions = nil // of other processes
+	}
+	d, err := agent.Status(s.t.Context(), &cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -255,6 +285,7 @@ func (s *site) problems() string {
 func (s *site) readerSays(texts ...string) (text string) {
 	s.t.Helper()
 	pgtest.Eventually(s.t, patience, func() error {
+		time.Sleep(statusPause)
 		text = s.readerError()
 		return holds(text, texts)
 	})
@@ -267,6 +298,7 @@ func (s *site) readerSays(texts ...string) (text string) {
 func (s *site) applierSays(name string, texts ...string) (remedy string) {
 	s.t.Helper()
 	pgtest.Eventually(s.t, patience, func() error {
+		time.Sleep(statusPause)
 		c := s.applierError(name)
 		if c == nil {
 			return errors.New("no error")

@@ -30,6 +30,7 @@ func (s *site) createSlot() {
 }
 
 func TestSlotDropped(t *testing.T) {
+	t.Parallel()
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running=%v", running), func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 // and catches up by itself from what the queue still holds. From what it does
 // not hold any more, it needs a copy.
 func TestSubscriberRestored(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		trimmed bool

@@ -17,6 +17,7 @@ import (
 // Two walferries run with one configuration and a NATS server: the second one
 // stands by, says so, and takes over.
 func TestTwoWithOneConfiguration(t *testing.T) {
+	t.Parallel()
 	for _, same := range []bool{true, false} {
 		t.Run(fmt.Sprintf("same data_dir=%v", same), func(t *testing.T) {
 			t.Parallel()
