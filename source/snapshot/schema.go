@@ -60,6 +60,9 @@ func createSchema(ctx context.Context, r *run, absent []TableMap) error {
 	if err != nil {
 		return err
 	}
+	if err := checkLocks(ctx, r.out.conn, len(need.relations)); err != nil {
+		return err
+	}
 	script, err := dumpScript(ctx, r, tools, need)
 	if err != nil {
 		return err
@@ -69,6 +72,43 @@ func createSchema(ctx context.Context, r *run, absent []TableMap) error {
 	}
 	r.log.Info("tables created on the subscriber", "tables", len(absent))
 	r.o.Events.schemaCreated(absent)
+	return nil
+}
+
+// locksPerTable are those of a table that is being made: itself, its primary key,
+// its TOAST table and that one's index.
+const locksPerTable = 4
+
+// A LocksError says that the subscriber's lock table is far too small for making
+// all tables in one transaction. Trying would fill it, and fail everybody else's
+// statements and connections on that server until it is rolled back.
+type LocksError struct{ Tables, Locks, Room, Setting int }
+
+func (e *LocksError) Error() string {
+	return fmt.Sprintf("making %d tables takes about %d locks, the subscriber's lock table is made for %d: set max_locks_per_transaction = %d on the subscriber and restart it, "+
+		"or create the tables by hand and set schema: require", e.Tables, e.Locks, e.Room, e.Setting)
+}
+
+// checkLocks refuses what cannot work. The lock table holds more than it is made
+// for (PostgreSQL: NLOCKENTS in lock.c, and what shared memory is left), so that
+// only twice as much is refused; PostgreSQL itself says when less is too much.
+func checkLocks(ctx context.Context, c *pgconn.PgConn, tables int) error {
+	r, err := pgquery.One(ctx, c, `SELECT current_setting('max_locks_per_transaction')::int, current_setting('max_connections')::int
+		+ current_setting('max_prepared_transactions')::int + current_setting('autovacuum_max_workers')::int + 1
+		+ current_setting('max_worker_processes')::int + current_setting('max_wal_senders')::int`)
+	if err != nil {
+		return fmt.Errorf("read the size of the subscriber's lock table: %w", err)
+	}
+	per, err1 := strconv.Atoi(r[0])
+	backends, err2 := strconv.Atoi(r[1])
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("read the size of the subscriber's lock table: %w", err)
+	}
+	const least = 2000 // shared memory always has room for some
+	locks := locksPerTable * tables
+	if room := per * backends; locks > 2*room+least {
+		return &LocksError{Tables: tables, Locks: locks, Room: room, Setting: locks*5/4/backends + 1}
+	}
 	return nil
 }
 
