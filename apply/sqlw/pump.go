@@ -14,6 +14,7 @@ type pump struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	running bool // a goroutine is in r.Read
+	writing bool // between allow and stop
 	wanted  bool
 	data    []byte
 	err     error
@@ -45,10 +46,22 @@ func (p *pump) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// start begins to read in the background.
+// allow says that a write begins, during which start may have an effect.
+func (p *pump) allow() {
+	p.mu.Lock()
+	p.writing = true
+	p.mu.Unlock()
+}
+
+// start begins to read in the background. It is called by a timer, perhaps
+// long after the write has ended: then it does nothing, because the session may be
+// in Read itself by now, which would never see what is read beside it.
 func (p *pump) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.writing {
+		return
+	}
 	p.wanted = true
 	if p.running || p.err != nil {
 		return
@@ -57,10 +70,11 @@ func (p *pump) start() {
 	go p.loop()
 }
 
-// stop ends the reading in the background with the next bytes that come.
+// stop says that the write has ended; reading in the background ends with the
+// next bytes that come.
 func (p *pump) stop() {
 	p.mu.Lock()
-	p.wanted = false
+	p.writing, p.wanted = false, false
 	p.mu.Unlock()
 }
 

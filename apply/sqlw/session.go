@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"net"
 	"time"
 
@@ -78,6 +79,14 @@ func Connect(ctx context.Context, connString, role string, settings ...string) (
 		return nil, err
 	}
 	cfg.RuntimeParams["client_min_messages"] = "error"
+	// pgconn reads in the background when a write takes long, and such a read ends
+	// only with the next bytes: what comes must be taken from pgconn's reader, that of
+	// the connection that is opened last.
+	var in io.Reader
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		in = r
+		return pgproto3.NewFrontend(r, w)
+	}
 	pc, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -85,7 +94,7 @@ func Connect(ctx context.Context, connString, role string, settings ...string) (
 	s := &Session{pc: pc, conn: pc.Conn(), status: 'I', copyLen: -1, seed: maphash.MakeSeed()}
 	// Nothing is unread here: the server has said that it is ready, and speaks
 	// only when asked.
-	s.pump = newPump(s.conn)
+	s.pump = newPump(in)
 	s.fe = pgproto3.NewFrontend(s.pump, s.conn)
 	s.slow = time.AfterFunc(time.Hour, s.pump.start)
 	s.slow.Stop()
@@ -143,11 +152,11 @@ func (s *Session) write(b []byte) error {
 	if s.broken != nil {
 		return s.broken
 	}
+	s.pump.allow()
 	s.slow.Reset(slowWrite)
 	_, err := s.conn.Write(b)
-	if !s.slow.Stop() {
-		s.pump.stop()
-	}
+	s.slow.Stop()
+	s.pump.stop()
 	if err != nil {
 		return s.broke(err)
 	}
