@@ -82,7 +82,7 @@ func (w *walsender) serve(c net.Conn) {
 			rows = [][]string{{"logical", "", "", "16384"}}
 		case strings.Contains(s, "pg_replication_slots"):
 			rows = [][]string{{"pgoutput", "d", "false", "false", "", "0/64", "0/64", "reserved", "", "", "logical"}}
-		case strings.Contains(s, "FROM pg_catalog.pg_publication WHERE"):
+		case strings.HasPrefix(s, "SELECT pubname FROM pg_catalog.pg_publication"):
 			rows = [][]string{{"p"}}
 		case strings.HasPrefix(s, "START_REPLICATION"):
 			be.Send(&pgproto3.CopyBothResponse{})
