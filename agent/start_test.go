@@ -104,10 +104,13 @@ subscriptions: [{name: copy, publisher: main, url: %q, initial: none}]
 		}
 		return nil
 	})
-	err = r.wait(t, 4*time.Second)
-	if !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), slot) || !strings.Contains(err.Error(), "open on the publisher") {
-		t.Errorf("wait while the slot is being made: %v", err)
-	}
+	pgtest.Eventually(t, 30*time.Second, func() error {
+		err := r.wait(t, 3*time.Second)
+		if !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), slot) || !strings.Contains(err.Error(), "open on the publisher") {
+			return fmt.Errorf("wait while the slot is being made: %w", err)
+		}
+		return nil
+	})
 	for _, s := range r.state.Document().Subscriptions {
 		if s.State == monitor.Failed || s.Error != nil {
 			t.Errorf("subscription %s is in state %s with error %+v", s.Name, s.State, s.Error)
@@ -189,10 +192,13 @@ data_dir: %q
 publishers: [{name: main, url: %q, slot: %s, tables: {include: [public.t]}}]
 subscriptions: [{name: copy, publisher: main, url: %q}]
 `, t.TempDir(), pub, slot, sub)), agent.RoleAll)
-	err := r.wait(t, 4*time.Second)
-	if !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), "log reader of publisher main cannot go on") || !strings.Contains(err.Error(), slot) {
-		t.Errorf("got %v", err)
-	}
+	pgtest.Eventually(t, 30*time.Second, func() error {
+		err := r.wait(t, 3*time.Second)
+		if !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), "log reader of publisher main cannot go on") || !strings.Contains(err.Error(), slot) {
+			return fmt.Errorf("wait while the log reader fails: %w", err)
+		}
+		return nil
+	})
 }
 
 // What is committed between a copy and the beginning of the queue would be in
@@ -225,9 +231,12 @@ subscriptions: [{name: copy, publisher: main, url: %q}]
 		t.Fatal(err)
 	}
 	applier := start(t, cfg(), agent.RoleApplier)
-	if err := applier.wait(t, 3*time.Second); !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), "no replication slot") {
-		t.Errorf("wait without a slot: %v", err)
-	}
+	pgtest.Eventually(t, 30*time.Second, func() error { // the applier may take a moment to begin
+		if err := applier.wait(t, 3*time.Second); !errors.Is(err, agent.ErrWaitTimeout) || !strings.Contains(err.Error(), "no replication slot") {
+			return fmt.Errorf("wait without a slot: %w", err)
+		}
+		return nil
+	})
 	pgtest.Exec(t, pub, "INSERT INTO t VALUES (2)")
 	start(t, cfg(), agent.RoleReader)
 	if err := applier.wait(t, 20*time.Second); err != nil {
