@@ -123,8 +123,8 @@ func checkPublications(ctx context.Context, conn *pgconn.PgConn, names []string)
 	if len(names) == 0 {
 		return &Error{Kind: ErrNoPublication, Detail: "none is named", Hint: "name a publication"}
 	}
-	r, err := query(ctx, conn, "look for publications", `SELECT pubname FROM pg_catalog.pg_publication
-		WHERE pubname IN (`+quoteLiterals(names)+`) AND pg_catalog.obj_description(oid, 'pg_publication') IS DISTINCT FROM `+sqlw.QuoteLiteral(pubUnfinished))
+	r, err := query(ctx, conn, "look for publications", `SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN (`+quoteLiterals(names)+`)
+		AND pg_catalog.obj_description(oid, 'pg_publication') IS DISTINCT FROM `+sqlw.QuoteLiteral(pubUnfinished))
 	if err != nil {
 		return err
 	}
