@@ -81,7 +81,7 @@ func walferrys(t *testing.T, url string) int {
 // connections and statements on both servers.
 func (f *ferry) idle(t *testing.T, pub, sub, what string) {
 	t.Helper()
-	period := time.Duration(scaled(3, 10)) * time.Second
+	period := time.Duration(scaled(1, 10)) * time.Second
 	count := func(url string) (xacts int64, cpu float64) {
 		xacts, err := strconv.ParseInt(pgtest.QueryString(t, url, `SELECT pg_stat_force_next_flush(); SELECT pg_stat_clear_snapshot(); SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database`), 10, 64)
 		if err != nil {

@@ -60,7 +60,7 @@ func TestSize_ManyTablesInOneTransaction(t *testing.T) {
 // has it when it is installed. The subscriber, where the tables are made in one
 // transaction, says what it needs before it is tried.
 func TestSize_ManyTablesInThePublication(t *testing.T) {
-	tables := scaled(120, 10_000)
+	tables := scaled(60, 10_000)
 	stock := []pgtest.Option{pgtest.WithSetting("max_locks_per_transaction", "64"), pgtest.WithSetting("max_connections", "100"), pgtest.WithSetting("shared_buffers", "128MB")}
 	if !*full { // one server is enough to see that it works
 		stock = []pgtest.Option{pgtest.WithSetting("max_locks_per_transaction", "10"), pgtest.WithSetting("max_connections", "25"), pgtest.WithSetting("max_prepared_transactions", "0"), pgtest.WithSetting("max_wal_senders", "10")}

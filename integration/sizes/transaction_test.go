@@ -12,7 +12,7 @@ import (
 // runs, by way of the spool. What is rolled back leaves nothing, and small
 // transactions around it stay whole.
 func TestSize_OneTransactionOfManyRows(t *testing.T) {
-	rows := scaled(100_000, 20_000_000)
+	rows := scaled(50_000, 20_000_000)
 	for _, streaming := range []string{"off", "on"} {
 		t.Run("streaming "+streaming, func(t *testing.T) {
 			pub, sub := servers(t)

@@ -12,7 +12,7 @@ import (
 // and in the old row of an update and a delete under REPLICA IDENTITY FULL, where
 // one change holds the value twice.
 func TestSize_OneHugeValue(t *testing.T) {
-	size := scaled(4<<20, 300_000_000)
+	size := scaled(2<<20, 300_000_000)
 	for _, streaming := range []string{"off", "on"} {
 		t.Run("streaming "+streaming, func(t *testing.T) {
 			pub, sub := servers(t)
