@@ -47,8 +47,7 @@ const MaxMessage = 1 << 30
 // Messages walks over the messages of the bodies of successive batches and
 // puts together those that were stored in parts. The zero value is ready.
 //
-// A message in parts is held once: the buffer for it is made as long as Measure
-// says that the message is.
+// A message in parts is held once: Measure says how much room to make for it.
 type Messages struct {
 	// Measure, if set, is told the parts of each such message.
 	Measure Measure
@@ -58,12 +57,11 @@ type Messages struct {
 	open  bool   // a message has begun
 }
 
-// Measure tells how long a message is from its beginning.
+// Measure tells from its beginning how much room a message takes.
 type Measure interface {
 	// Reset begins with another message.
 	Reset()
-	// Feed takes the next part and returns a length that the message has at
-	// least.
+	// Feed takes the next part and returns for how many bytes to make room.
 	Feed(part []byte) int
 }
 

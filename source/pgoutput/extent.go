@@ -1,8 +1,9 @@
 package pgoutput
 
-// An Extent finds out how long an Insert, Update or Delete is while it arrives in
-// parts: the length of a column stands before its value. The zero value is
-// ready for the first part of a message of protocol version 1.
+// An Extent finds out how much room an Insert, Update or Delete takes while it
+// arrives in parts: the length of a column stands before its value, and the new
+// row of an update is about as long as the whole old one before it. The zero value
+// is ready for the first part of a message of protocol version 1.
 type Extent struct {
 	seen   int // bytes fed
 	skip   int // bytes of a value, or of the message's beginning, that are still to come
@@ -10,6 +11,8 @@ type Extent struct {
 	cols   int    // of the tuple, still to come
 	field  uint32 // number under construction
 	digits int    // bytes of it that are missing
+	update bool
+	old    bool // inside of the whole old row of an update
 }
 
 type extentState byte
@@ -26,8 +29,9 @@ const (
 // Reset begins with another message.
 func (e *Extent) Reset() { *e = Extent{} }
 
-// Feed takes the next part and returns a length that the whole message has at
-// least.
+// Feed takes the next part and returns for how many bytes to make room: those
+// that the message has at least, and twice as many as long as only the old row of
+// an update is known.
 func (e *Extent) Feed(part []byte) int {
 	for i := 0; i < len(part); {
 		if e.skip > 0 {
@@ -43,6 +47,9 @@ func (e *Extent) Feed(part []byte) int {
 		}
 	}
 	e.seen += len(part)
+	if e.old {
+		return 2 * (e.seen + e.skip)
+	}
 	return e.seen + e.skip
 }
 
@@ -51,7 +58,7 @@ func (e *Extent) step(c byte) {
 	case extentKind:
 		switch Kind(c) {
 		case Insert, Update, Delete:
-			e.state, e.skip = extentTuple, 4 // the relation
+			e.state, e.skip, e.update = extentTuple, 4, Kind(c) == Update // the relation
 		default:
 			e.state = extentUnknown
 		}
@@ -59,6 +66,7 @@ func (e *Extent) step(c byte) {
 		switch c {
 		case 'N', 'K', 'O':
 			e.state, e.field, e.digits = extentColumns, 0, 2
+			e.old = e.update && c == 'O'
 		default:
 			e.state = extentUnknown
 		}

@@ -9,9 +9,10 @@ import (
 	b "github.com/walferry/walferry/source/pgoutput/pgoutputtest"
 )
 
-// In whatever parts a message arrives, the length told is never more than that of
-// the message, grows to it, and covers a long value as soon as its length has come.
-func TestExtent_IsALowerBoundAndKnowsLongValuesEarly(t *testing.T) {
+// In whatever parts a message arrives, the room told is that of the message at the
+// end, never more before it but for the old row of an update, and covers a long
+// value as soon as its length has come.
+func TestExtent_MakesRoomForLongValuesEarly(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	for name, msg := range map[string][]byte{
 		"insert":          b.Insert(7, b.Row{"1", nil, b.Unchanged, []byte{0, 1}, "", long, "end"}),
@@ -28,7 +29,11 @@ func TestExtent_IsALowerBoundAndKnowsLongValuesEarly(t *testing.T) {
 			for off := 0; off < len(msg); off += part {
 				end := min(off+part, len(msg))
 				told = e.Feed(msg[off:end])
-				if told > len(msg) || told < end {
+				most := len(msg)
+				if name == "update with row" {
+					most *= 2
+				}
+				if told > most || told < end {
 					t.Fatalf("%s in parts of %d: at %d of %d bytes the length told is %d", name, part, end, len(msg), told)
 				}
 			}
@@ -41,6 +46,11 @@ func TestExtent_IsALowerBoundAndKnowsLongValuesEarly(t *testing.T) {
 	msg := b.Insert(7, b.Row{"1", long, "end"})
 	if told := e.Feed(msg[:100]); told < 100_000 {
 		t.Errorf("the first 100 bytes of an insert of %d tell %d", len(msg), told)
+	}
+	e.Reset()
+	both := b.Update(7, 'O', b.Row{"1", long}, b.Row{"2", long})
+	if told := e.Feed(both[:100]); told < len(both)-100 {
+		t.Errorf("the first 100 bytes of an update of %d tell %d", len(both), told)
 	}
 	e.Reset()
 	if told := e.Feed(msg[:3]); told < 3 || told > len(msg) {
@@ -56,7 +66,7 @@ func TestExtent_SurvivesDamage(t *testing.T) {
 		msg[r.IntN(len(msg))] = byte(r.Uint32())
 		var e pgoutput.Extent
 		for _, c := range msg {
-			if told := e.Feed([]byte{c}); told < 0 || told > 1<<31 {
+			if told := e.Feed([]byte{c}); told < 0 || told > 1<<32 {
 				t.Fatalf("seed %d: length %d", seed, told)
 			}
 		}
