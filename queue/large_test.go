@@ -79,7 +79,7 @@ func readLarge(t testing.TB, q *queue.Queue, from change.LSN, size int) {
 
 func TestQueue_MessageOf300MBPassesInParts(t *testing.T) {
 	if testing.Short() {
-		t.Skip("needs 600 MB of memory and disk")
+		t.Skip("600 MB of memory and disk: not with -short")
 	}
 	q, _ := start(t)
 	g := newGen()

@@ -83,7 +83,7 @@ func (p *pump) stop() {
 func (p *pump) wait() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wanted = false
+	p.writing, p.wanted = false, false
 	for p.running {
 		p.changed.Wait()
 	}

@@ -1,61 +1,57 @@
 package sqlw
 
 import (
-	"io"
 	"net"
 	"testing"
-	"time"
+	"testing/synctest"
 )
 
-// The timer of a write may fire when the write has ended and its answer is being
-// read: the answer must go to who reads, not to the background.
-func TestPump_ALateTimerTakesNoAnswerAway(t *testing.T) {
-	for range 200 {
+// The timer of a slow write fires as the write ends, and its goroutine comes
+// when the answer is already being waited for.
+func TestPump_LateStartDoesNotReadBesideTheReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		p := newPump(client)
 		p.allow()
 		p.stop()
-		got := make(chan error, 1)
+		got := make(chan string, 1)
 		go func() {
-			var b [1]byte
-			_, err := io.ReadFull(p, b[:])
-			got <- err
+			b := make([]byte, 8)
+			n, _ := p.Read(b)
+			got <- string(b[:n])
 		}()
-		time.Sleep(50 * time.Microsecond) // so that Read has usually begun
+		synctest.Wait() // in Read
 		p.start()
-		if _, err := server.Write([]byte{1}); err != nil {
+		synctest.Wait()
+		if p.running {
+			t.Error("a second reader has begun")
+		}
+		if _, err := server.Write([]byte("answer")); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case err := <-got:
-			if err != nil {
-				t.Fatal(err)
-			}
-		case <-time.After(5 * time.Second):
-			t.Fatal("the answer did not reach the reader")
+		if s := <-got; s != "answer" {
+			t.Errorf("got %q", s)
 		}
 		_ = client.Close()
-		_ = server.Close()
 		p.wait()
-	}
+	})
 }
 
-// While a write blocks, what the server says meanwhile is read and kept.
-func TestPump_ReadsWhileAWriteBlocks(t *testing.T) {
-	client, server := net.Pipe()
-	p := newPump(client)
-	p.allow()
-	p.start()
-	if _, err := server.Write([]byte("answer")); err != nil { // nobody is in Read
-		t.Fatal(err)
-	}
-	p.stop()
-	go func() { _, _ = server.Write([]byte("!")) }() // ends the reading in the background
-	b := make([]byte, 7)
-	if _, err := io.ReadFull(p, b); err != nil || string(b) != "answer!" {
-		t.Fatalf("%q, %v", b, err)
-	}
-	_ = client.Close()
-	_ = server.Close()
-	p.wait()
+func TestPump_StartDuringAWriteReadsInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		p := newPump(client)
+		p.allow()
+		p.start()
+		if _, err := server.Write([]byte("answer")); err != nil { // nobody is in Read
+			t.Fatal(err)
+		}
+		p.stop()
+		b := make([]byte, 8)
+		if n, err := p.Read(b); string(b[:n]) != "answer" || err != nil {
+			t.Errorf("got %q, %v", b[:n], err)
+		}
+		_ = client.Close()
+		p.wait()
+	})
 }

@@ -78,14 +78,19 @@ func Connect(ctx context.Context, connString, role string, settings ...string) (
 	if err != nil {
 		return nil, err
 	}
+	return connectConfig(ctx, cfg, settings...)
+}
+
+func connectConfig(ctx context.Context, cfg *pgconn.Config, settings ...string) (*Session, error) {
 	cfg.RuntimeParams["client_min_messages"] = "error"
 	// pgconn reads in the background when a write takes long, and such a read ends
 	// only with the next bytes: what comes must be taken from pgconn's reader, that of
 	// the connection that is opened last.
 	var in io.Reader
+	build := cfg.BuildFrontend
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		in = r
-		return pgproto3.NewFrontend(r, w)
+		return build(r, w)
 	}
 	pc, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {

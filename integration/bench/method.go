@@ -89,18 +89,25 @@ func (p *pair) ferry(ctx context.Context, streaming string) (c cost, err error) 
 		return c, err
 	}
 	defer os.RemoveAll(dir)
+	err = p.timed(ctx, "run", file, &c, func() error { return p.backends(ctx, &c) })
+	return c, err
+}
+
+// timed runs walferry in a role until the subscriber shows the end of the
+// workload; then more measures what only runs with it.
+func (p *pair) timed(ctx context.Context, role, file string, c *cost, more func() error) (err error) {
 	began := time.Now()
-	f, err := p.start("run", file)
+	f, err := p.start(role, file)
 	if err != nil {
-		return c, err
+		return err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
 	if err := f.during(func() error { return p.sub.marked(ctx, "run", p.limit) }); err != nil {
-		return c, err
+		return err
 	}
 	c.Wall = time.Since(began)
 	c.Ferry, c.Memory = cpuTime(f.pid()), peakRSS(f.pid())
-	return c, p.backends(ctx, &c)
+	return more()
 }
 
 // backlog is a log reader that has brought the workload into its queue.
@@ -175,18 +182,11 @@ func (b *backlog) drain(ctx context.Context) (c cost, err error) {
 	}
 	defer os.RemoveAll(dir)
 	before := cpuTime(b.reader.pid())
-	began := time.Now()
-	f, err := p.start("applier", file)
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, f.stop()) }()
-	if err := f.during(func() error { return p.sub.marked(ctx, "run", p.limit) }); err != nil {
-		return c, err
-	}
-	c.Wall = time.Since(began)
-	c.Ferry, c.Memory = cpuTime(f.pid())+cpuTime(b.reader.pid())-before, peakRSS(f.pid())
-	c.Apply, err = p.sub.backendTime(ctx, appliers)
+	err = p.timed(ctx, "applier", file, &c, func() (err error) {
+		c.Ferry += cpuTime(b.reader.pid()) - before // it carries the queue
+		c.Apply, err = p.sub.backendTime(ctx, appliers)
+		return err
+	})
 	return c, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,7 +42,7 @@ var workloads = []Workload{
 func Workloads(names []string, scale float64) ([]Workload, error) {
 	var out []Workload
 	for _, w := range workloads {
-		if len(names) > 0 && !contains(names, w.Name) {
+		if len(names) > 0 && !slices.Contains(names, w.Name) {
 			continue
 		}
 		b, err := files.ReadFile("workloads/" + w.Name + ".sql")
@@ -72,13 +73,4 @@ func scaled(text string, scale float64) string {
 		n, _ := strconv.Atoi(number.FindStringSubmatch(m)[1]) // digits only
 		return strconv.Itoa(times(n, scale))
 	})
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
 }
