@@ -51,8 +51,11 @@ type session struct {
 	heard    time.Time // when the server was heard last
 	asked    bool      // a reply was asked for since
 	coalesce coalescer
-	got      int // messages since the last tick
-	gotBytes int64
+	age      time.Duration // of the transaction that came last, when the server sent it
+
+	serverTime uint64 // of the last message of the log; see microsecondsSince2000
+	got        int    // messages since the last tick
+	gotBytes   int64
 }
 
 // run makes one session. It returns nil when ctx ends and errDone when
@@ -96,6 +99,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	cfg.RuntimeParams["application_name"] = name // for synchronous_standby_names
 	in := new(readAhead)
 	in.use(cfg)
+	nearby(cfg)
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("connect to publisher: %w", err)
@@ -173,6 +177,7 @@ func (s *session) begin(st start) error {
 			return err
 		}
 	}
+	s.coalesce.near = s.w.sock.near
 	s.walEnd, s.target = st.at, s.server.flushed
 	s.now = time.Now()
 	s.heard, s.marked = s.now, s.now
@@ -331,6 +336,7 @@ func (s *session) message(ctx context.Context, data []byte) error {
 			return protocolError("XLogData of %d bytes", len(data))
 		}
 		s.keepalive, s.prompt = 0, false
+		s.serverTime = binary.BigEndian.Uint64(data[17:])
 		return s.pgoutput(ctx, data[25:])
 	case 'k': // primary keepalive: end, time, reply requested
 		if len(data) != 18 {
@@ -361,6 +367,7 @@ func (s *session) pgoutput(ctx context.Context, raw []byte) error {
 	}
 	switch m.Kind {
 	case pgoutput.Begin:
+		s.age = s.ageOf(m.Time)
 		return s.b.begin(m, raw)
 	case pgoutput.Commit:
 		return s.commit(ctx, m, raw)
@@ -380,6 +387,11 @@ func (s *session) pgoutput(ctx context.Context, raw []byte) error {
 		return protocolError("unexpected message %s", m.Kind)
 	}
 	return nil
+}
+
+// ageOf is how long ago t was by the server's clock.
+func (s *session) ageOf(t time.Time) time.Duration {
+	return time.Duration(int64(s.serverTime-microsecondsSince2000(t))) * time.Microsecond
 }
 
 func (s *session) commit(ctx context.Context, m *pgoutput.Message, raw []byte) error {

@@ -53,7 +53,8 @@ func (s *session) step(ctx context.Context) error {
 		if err := ctx.Err(); err != nil { // after the deadline was set: see stream
 			return err
 		}
-		if d := s.coalesce.pause(s.w.in.last, s.now); d > 0 {
+		if d := s.coalesce.pause(s.w.in.last, s.age, s.now); d > 0 {
+			s.w.sock.collect()
 			time.Sleep(d)
 		}
 	}

@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,9 +29,7 @@ type wire struct {
 	conn net.Conn
 	fe   *pgproto3.Frontend
 	in   *readAhead
-	raw  syscall.RawConn // nil: emptiness of the socket cannot be asked
-	peek func(fd uintptr) bool
-	more bool // answer of peek
+	sock *socket
 
 	mu  sync.Mutex
 	out []byte
@@ -46,9 +42,9 @@ func startReplication(ctx context.Context, conn *pgconn.PgConn, in *readAhead, s
 	if err != nil {
 		return nil, fmt.Errorf("take over connection: %w", err)
 	}
-	w := &wire{conn: h.Conn, fe: h.Frontend, in: in}
+	w := &wire{conn: h.Conn, fe: h.Frontend, in: in, sock: newSocket(h.Conn)}
+	in.before = w.sock.beforeRead
 	w.fe.SetMaxBodyLen(1<<30 + 1<<16) // a row as long as PostgreSQL allows, and its frame
-	w.prepareEmpty()
 	stop := context.AfterFunc(ctx, func() { _ = w.conn.SetDeadline(time.Unix(1, 0)) })
 	err = w.start(sql)
 	if !stop() && err == nil {
@@ -116,39 +112,11 @@ func (w *wire) receive() ([]byte, error) {
 }
 
 // drained reports whether nothing has arrived that was not received yet. It is
-// a hint: under TLS a record may be half decrypted.
-func (w *wire) drained() bool {
-	if w.fe.ReadBufferLen() > 0 || w.in.buffered() > 0 {
-		return false
-	}
-	if w.raw == nil {
-		return true
-	}
-	w.more = false
-	if err := w.raw.Read(w.peek); err != nil {
-		return true
-	}
-	return !w.more
-}
+// a hint: see [socket.silent].
+func (w *wire) drained() bool { return !w.buffered() && w.sock.silent() }
 
 // buffered reports whether the next receive may do without the socket.
 func (w *wire) buffered() bool { return w.fe.ReadBufferLen() > 0 || w.in.buffered() > 0 }
-
-func (w *wire) prepareEmpty() {
-	c := w.conn
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
-	if s, ok := c.(syscall.Conn); ok {
-		if raw, err := s.SyscallConn(); err == nil {
-			w.raw = raw
-			w.peek = func(fd uintptr) bool {
-				w.more = socketHasData(fd)
-				return true
-			}
-		}
-	}
-}
 
 // microsecondsSince2000 is the clock of the replication protocol.
 func microsecondsSince2000(t time.Time) uint64 { return uint64(t.UnixMicro() - 946684800*1e6) }
@@ -199,6 +167,8 @@ type readAhead struct {
 	buf  []byte
 	a, b int // buf[a:b] is not read yet
 	last int // what the last read from the socket has brought
+
+	before func() // is called before each read from the socket; may be nil
 }
 
 func (r *readAhead) buffered() int { return r.b - r.a }
@@ -206,6 +176,9 @@ func (r *readAhead) buffered() int { return r.b - r.a }
 // Read implements io.Reader.
 func (r *readAhead) Read(p []byte) (int, error) {
 	if r.a == r.b {
+		if r.before != nil {
+			r.before()
+		}
 		if len(p) >= len(r.buf) {
 			return r.r.Read(p)
 		}

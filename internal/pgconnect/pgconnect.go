@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -121,15 +122,26 @@ func pin(c *pgconn.Config, role string) {
 	if c.ConnectTimeout <= 0 {
 		c.ConnectTimeout = connectTimeout
 	}
+	Control(c, nil)
+	c.AfterConnect = afterConnect
+}
+
+// Control makes f prepare each socket of c before it is connected, in the way of
+// [net.Dialer]. f may be nil.
+func Control(c *pgconn.Config, f func(network, address string, raw syscall.RawConn) error) {
 	d := &net.Dialer{
 		Timeout: c.ConnectTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: keepaliveIdle, Interval: keepaliveInterval, Count: keepaliveCount,
 		},
-		Control: setUserTimeout,
+		Control: func(network, address string, raw syscall.RawConn) error {
+			if err := setUserTimeout(network, address, raw); err != nil || f == nil {
+				return err
+			}
+			return f(network, address, raw)
+		},
 	}
 	c.DialFunc = d.DialContext
-	c.AfterConnect = afterConnect
 }
 
 // hasSetting reports whether a setting is given; its name ignores case.

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package source
+
+import (
+	"errors"
+	"syscall"
+)
+
+func narrow(syscall.RawConn) error { return nil }
+
+func setLowWater(syscall.RawConn, int) error { return errors.ErrUnsupported }
