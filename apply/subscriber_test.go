@@ -71,6 +71,19 @@ func TestApply_TruncateLeavesOtherTablesAlone(t *testing.T) { // CB-077
 	f.want("SELECT count(*) FROM pa", "0")
 }
 
+func TestApply_TruncateKeepsATableThatWasCopiedLater(t *testing.T) {
+	f := newFlow(t, "CREATE TABLE pa (id int PRIMARY KEY); CREATE TABLE pb (id int PRIMARY KEY REFERENCES pa)", "", "SET session_replication_role = replica; INSERT INTO pa VALUES (1); INSERT INTO pb VALUES (2)")
+	pgtest.Exec(t, f.sub, `INSERT INTO walferry.subscription_table (subscription, schema_name, table_name, target_schema, target_table, state, copy_lsn)
+		VALUES ('`+f.opts.Subscription+`', 'public', 'pb', 'public', 'pb', 'ready', 'F/0')`)
+	f.run()
+	f.through("INSERT INTO pa VALUES (3)", "TRUNCATE pa, pb", "INSERT INTO pa VALUES (2)")
+	f.want("SELECT string_agg(id::text, ',') FROM pa", "2")
+	f.want("SELECT string_agg(id::text, ',') FROM pb", "2")
+	if c := f.card(); c != nil {
+		t.Errorf("reported an error: %v", c)
+	}
+}
+
 func TestApply_HostileOperatorsAreNotUsed(t *testing.T) {
 	f := newFlow(t, "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE f (id int, v text); ALTER TABLE f REPLICA IDENTITY FULL", "",
 		"CREATE FUNCTION eq(int,int) RETURNS bool LANGUAGE sql AS 'SELECT false'; CREATE OPERATOR public.= (leftarg=int, rightarg=int, function=eq)")
