@@ -64,9 +64,10 @@ func (c *coalescer) pause(last int, age time.Duration, now time.Time) time.Durat
 	}
 	switch {
 	case brought > enoughBytes:
-		c.long = max(c.long/2, shortPause)
+		c.long /= 2
 	case brought < enoughBytes/2:
-		c.long = min(max(2*c.long, 2*shortPause), longPause)
+		c.long = min(2*c.long, longPause)
 	}
+	c.long = max(c.long, shortPause)
 	return c.long
 }

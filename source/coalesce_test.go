@@ -58,6 +58,9 @@ func TestCoalescer_WaitsLongerNearAServerThatIsBehind(t *testing.T) {
 		if d := pause(1000, 10*time.Millisecond); d != shortPause {
 			t.Errorf("near=%v: a pause of %v although nothing is behind", near, d)
 		}
+		if d := pause(enoughBytes*3/4, time.Hour); d < shortPause {
+			t.Errorf("near=%v: a first pause of %v in a backlog", near, d)
+		}
 		for range 10 {
 			pause(1000, time.Hour)
 		}

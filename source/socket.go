@@ -61,7 +61,7 @@ func newSocket(c net.Conn) *socket {
 	}
 	_, tcp := c.(*net.TCPConn)
 	s.plain = tcp && !encrypted // a record that is half there would not be waited for
-	s.near = s.plain && ownAddress(c.RemoteAddr().String())
+	s.near = canNarrow && s.plain && ownAddress(c.RemoteAddr().String())
 	return s
 }
 

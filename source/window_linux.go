@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const canNarrow = true
+
 // narrow makes the receive window of a TCP socket small. It must be called before
 // the socket is connected.
 func narrow(c syscall.RawConn) error {
