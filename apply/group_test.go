@@ -127,6 +127,53 @@ func TestApply_SecondApplierWaits(t *testing.T) {
 	<-done
 }
 
+// An applier that was displaced and comes back says so: to its listeners and in
+// the row that the other one has written meanwhile.
+func TestApply_DisplacedApplierShowsItsStateAgain(t *testing.T) {
+	f := newFlow(t, "CREATE TABLE t (id int PRIMARY KEY)", "", "")
+	states := make(chan string, 100)
+	f.opts.Events.OnState = func(s string) { states <- s }
+	f.run()
+	f.through("INSERT INTO t VALUES (1)")
+	want := func(state string) {
+		t.Helper()
+		select {
+		case s := <-states:
+			if s != state {
+				t.Fatalf("state %q, want %q", s, state)
+			}
+		case <-time.After(waitLong):
+			t.Fatalf("no state, want %q", state)
+		}
+	}
+	want("streaming")
+
+	other := dial(t, f.sub) // takes the subscription the moment it is free
+	name := [][]byte{[]byte(f.opts.Subscription)}
+	taken := make(chan error, 1)
+	go func() {
+		taken <- other.ExecParams(t.Context(), "SELECT pg_advisory_lock(hashtextextended('walferry subscription ' || $1, 7))", name, nil, nil, nil).Read().Err
+	}()
+	pgtest.Eventually(t, waitLong, func() error {
+		if n := pgtest.QueryString(t, f.sub, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != "1" {
+			return fmt.Errorf("%s sessions wait for the lock, want 1", n)
+		}
+		return nil
+	})
+	pgtest.Exec(t, f.sub, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'walferry applier "+f.opts.Subscription+"'")
+	if err := <-taken; err != nil {
+		t.Fatal(err)
+	}
+	want("waiting")
+	pgtest.Exec(t, f.sub, "UPDATE walferry.subscription_state SET state = 'error', error = '{}'")
+	if err := other.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("streaming")
+	f.through("INSERT INTO t VALUES (2)")
+	f.want("SELECT state, error FROM walferry.subscription_state", "streaming|")
+}
+
 func TestApply_MovedPositionEndsTheApplier(t *testing.T) {
 	f := newFlow(t, "CREATE TABLE t (id int PRIMARY KEY)", "", "")
 	f.run()

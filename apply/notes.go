@@ -129,6 +129,16 @@ func (n *notes) state(s string) {
 	}
 }
 
+// standby is called when another applier has the subscription. What this one knew
+// of the state is out of date from here on: the other writes it too.
+func (n *notes) standby(reason string) {
+	n.last, n.broken = "", 0
+	n.state("waiting")
+	if f := n.o.Events.OnWaiting; f != nil {
+		f(reason)
+	}
+}
+
 // streaming is called when an attempt begins.
 func (n *notes) streaming(change.LSN) {
 	if n.broken != 0 {

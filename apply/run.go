@@ -152,10 +152,7 @@ func (r *runner) lock(ctx context.Context, s *sqlw.Session) error {
 		if !told {
 			told = true
 			r.o.Logger.Info("another applier works for this subscription: standing by")
-			r.notes.state("waiting")
-			if f := r.o.Events.OnWaiting; f != nil {
-				f("another applier works for this subscription")
-			}
+			r.notes.standby("another applier works for this subscription")
 		}
 		t := time.NewTimer(lockPoll)
 		select {
