@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/walferry/walferry/apply"
-	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/config"
 	"github.com/walferry/walferry/internal/pgquery"
 	"github.com/walferry/walferry/source"
@@ -128,55 +126,6 @@ func whenFree(ctx context.Context, f func() error) error {
 			return err
 		}
 	}
-}
-
-// forget deletes what the subscriber knows of the subscription, and with Empty
-// its rows, in one transaction: tables that are empty and count as copied would
-// never be filled again.
-func forget(ctx context.Context, l *ledger, o DropOptions) error {
-	if _, err := pgquery.Rows(ctx, l.conn, "begin"); err != nil {
-		return err
-	}
-	if o.Empty {
-		if err := emptyTables(ctx, l, o.Out); err != nil {
-			return err // the connection is closed with the transaction
-		}
-	}
-	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
-		column := "subscription"
-		if t == "subscription" || t == "subscription_state" {
-			column = "name"
-		}
-		if _, err := pgquery.Rows(ctx, l.conn, "delete from walferry."+t+" where "+column+" = $1", l.name); err != nil {
-			return fmt.Errorf("delete from walferry.%s: %w", t, err)
-		}
-	}
-	if _, err := pgquery.Rows(ctx, l.conn, "commit"); err != nil {
-		return fmt.Errorf("forget the subscription: %w", err)
-	}
-	return nil
-}
-
-// emptyTables removes the rows of the tables that the subscription has copied
-// or followed, in one statement, so that foreign keys between them do not matter.
-func emptyTables(ctx context.Context, l *ledger, out io.Writer) error {
-	rows, err := pgquery.Rows(ctx, l.conn, `select distinct target_schema, target_table from walferry.subscription_table
-		where subscription = $1 and to_regclass(format('%I.%I', target_schema, target_table)) is not null order by 1, 2`, l.name)
-	if err != nil {
-		return fmt.Errorf("read walferry.subscription_table: %w", err)
-	}
-	if len(rows) == 0 {
-		return nil
-	}
-	names := make([]string, len(rows))
-	for i, r := range rows {
-		names[i] = sqlw.QuoteIdent(r[0]) + "." + sqlw.QuoteIdent(r[1])
-	}
-	if _, err := pgquery.Rows(ctx, l.conn, "truncate "+strings.Join(names, ", ")); err != nil {
-		return fmt.Errorf("empty the tables: %w", err)
-	}
-	fmt.Fprintf(out, "subscription %s: %d tables emptied\n", l.name, len(names))
-	return nil
 }
 
 // unregister makes the queue forget subscriptions, so that it keeps nothing for

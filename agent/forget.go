@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walferry/walferry/apply/sqlw"
+	"github.com/walferry/walferry/internal/pgquery"
+)
+
+const (
+	// lockTimeout bounds each try to lock the tables that are emptied. It is below
+	// the default of deadlock_timeout, so that drop gives way before PostgreSQL
+	// ends a session of the subscriber's users for it.
+	lockTimeout = 500 * time.Millisecond
+	lockPause   = 100 * time.Millisecond
+	lockNotice  = 10 * time.Second // between two lines about what drop waits for
+)
+
+// forget deletes what the subscriber knows of the subscription, and with Empty
+// its rows, in one transaction: tables that are empty and count as copied would
+// never be filled again. It waits for sessions that use the tables.
+func forget(ctx context.Context, l *ledger, o DropOptions) error {
+	var tables []string
+	if o.Empty {
+		var err error
+		if tables, err = l.copied(ctx); err != nil {
+			return err
+		}
+	}
+	var told time.Time
+	for {
+		err := forgetOnce(ctx, l, tables)
+		pe, ok := errors.AsType[*pgconn.PgError](err)
+		switch {
+		case err == nil:
+			if len(tables) > 0 {
+				fmt.Fprintf(o.Out, "subscription %s: %d tables emptied\n", l.name, len(tables))
+			}
+			return nil
+		case !ok || pe.Code != "55P03" && pe.Code != "40P01": // lock_not_available, deadlock_detected
+			return err
+		}
+		if _, err := pgquery.Rows(ctx, l.conn, "rollback"); err != nil {
+			return err
+		}
+		if time.Since(told) >= lockNotice {
+			told = time.Now()
+			tellHolders(ctx, l, tables, o.Out)
+		}
+		if err := sleep(ctx, lockPause); err != nil {
+			return err
+		}
+	}
+}
+
+// forgetOnce is one try; after an error the transaction is still open.
+func forgetOnce(ctx context.Context, l *ledger, tables []string) error {
+	if _, err := pgquery.Rows(ctx, l.conn, "begin"); err != nil {
+		return err
+	}
+	if len(tables) > 0 {
+		if _, err := pgquery.Rows(ctx, l.conn, fmt.Sprintf("set local lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
+			return err
+		}
+		if _, err := pgquery.Rows(ctx, l.conn, "truncate "+strings.Join(tables, ", ")); err != nil {
+			return fmt.Errorf("empty the tables: %w", err)
+		}
+	}
+	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
+		column := "subscription"
+		if t == "subscription" || t == "subscription_state" {
+			column = "name"
+		}
+		if _, err := pgquery.Rows(ctx, l.conn, "delete from walferry."+t+" where "+column+" = $1", l.name); err != nil {
+			return fmt.Errorf("delete from walferry.%s: %w", t, err)
+		}
+	}
+	if _, err := pgquery.Rows(ctx, l.conn, "commit"); err != nil {
+		return fmt.Errorf("forget the subscription: %w", err)
+	}
+	return nil
+}
+
+// copied are the quoted names of the tables that the subscription has copied and
+// that are still there.
+func (l *ledger) copied(ctx context.Context) ([]string, error) {
+	rows, err := pgquery.Rows(ctx, l.conn, `select distinct target_schema, target_table from walferry.subscription_table
+		where subscription = $1 and to_regclass(format('%I.%I', target_schema, target_table)) is not null order by 1, 2`, l.name)
+	if err != nil {
+		return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
+	}
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = sqlw.QuoteName(r[0], r[1])
+	}
+	return names, nil
+}
+
+// tellHolders says which sessions use the tables. It is only for the reader of
+// out: an error leaves the names away.
+func tellHolders(ctx context.Context, l *ledger, tables []string, out io.Writer) {
+	who := ""
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = sqlw.QuoteLiteral(t) + "::regclass"
+	}
+	if r, err := pgquery.One(ctx, l.conn, `select coalesce(string_agg(distinct format('pid %s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), ', '), '')
+		from pg_locks k join pg_stat_activity a using (pid)
+		where k.granted and k.locktype = 'relation' and k.pid <> pg_backend_pid() and k.database = (select oid from pg_database where datname = current_database())
+		and k.relation in (`+strings.Join(names, ", ")+`)`); err == nil && r[0] != "" {
+		who = ": " + r[0]
+	}
+	fmt.Fprintf(out, "subscription %s: waiting for the sessions that use its tables%s\n", l.name, who)
+}
