@@ -71,7 +71,7 @@ func (r *run) faults() []fault {
 		})
 		add("stop", name, func(step) { (*p).stop(); (*p).start() })
 		add("pause", name, func(st step) {
-			(*p).signal(syscall.SIGSTOP)
+			(*p).freeze()
 			time.Sleep(st.hold)
 			(*p).signal(syscall.SIGCONT)
 		})
@@ -193,7 +193,7 @@ func (r *run) killSubscriber() {
 func (r *run) zombie(p **process, st step, end string) {
 	first := *p
 	second := r.system.another(first)
-	first.signal(syscall.SIGSTOP)
+	first.freeze()
 	second.start()
 	if st.variant%4 > 0 {
 		time.Sleep(st.hold / 4)

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/walferry/walferry/internal/freeze"
 )
 
 // build makes the program under test.
@@ -85,6 +87,15 @@ func (p *process) signal(s syscall.Signal) {
 	p.check()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatalf("signal walferry %s: %v", p.args[1], err)
+	}
+}
+
+// freeze stops it until SIGCONT.
+func (p *process) freeze() {
+	p.t.Helper()
+	p.check()
+	if err := freeze.Process(p.cmd.Process.Pid); err != nil {
+		p.t.Fatal(err)
 	}
 }
 

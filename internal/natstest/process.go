@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/walferry/walferry/internal/freeze"
 	"github.com/walferry/walferry/queue/natsd"
 )
 
@@ -125,7 +126,12 @@ func (p *Process) Kill() {
 }
 
 // Pause freezes the process; its connections stay open. Resume ends that.
-func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+func (p *Process) Pause() {
+	p.t.Helper()
+	if err := freeze.Process(p.cmd.Process.Pid); err != nil {
+		p.t.Fatal(err)
+	}
+}
 
 // Resume lets a paused process go on.
 func (p *Process) Resume() { p.signal(syscall.SIGCONT) }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/walferry/walferry/internal/freeze"
 )
 
 // process is a running postmaster.
@@ -56,7 +58,7 @@ func startProcess(postgres, dataDir, logFile string) (*process, error) {
 // are gone. The postmaster is frozen first, so that it starts nothing meanwhile.
 func (p *process) killTree() error {
 	pid := p.cmd.Process.Pid
-	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+	_ = freeze.Process(pid) // it may have ended
 	kids := children(pid)
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill postmaster: %w", err)
