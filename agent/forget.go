@@ -15,13 +15,15 @@ import (
 )
 
 const (
-	// lockTimeout bounds each try to lock the tables that are emptied. It is below
-	// the default of deadlock_timeout, so that drop gives way before PostgreSQL
-	// ends a session of the subscriber's users for it.
-	lockTimeout = 500 * time.Millisecond
-	lockPause   = 100 * time.Millisecond
-	lockNotice  = 10 * time.Second // between two lines about what drop waits for
+	lockPause  = 100 * time.Millisecond
+	lockNotice = 10 * time.Second // between two lines about what drop waits for
 )
+
+// lockBriefly is run in an open transaction: half of deadlock_timeout bounds the time
+// in which drop holds one table and waits for another, so that PostgreSQL never
+// finds a session of the subscriber's users in a deadlock with it.
+// lock_timeout would bound the wait for each table only.
+const lockBriefly = `select set_config('statement_timeout', greatest(setting::int / 2, 1)::text, true) from pg_settings where name = 'deadlock_timeout'`
 
 // forget deletes what the subscriber knows of the subscription, and with Empty
 // its rows, in one transaction: tables that are empty and count as copied would
@@ -44,7 +46,7 @@ func forget(ctx context.Context, l *ledger, o DropOptions) error {
 				fmt.Fprintf(o.Out, "subscription %s: %d tables emptied\n", l.name, len(tables))
 			}
 			return nil
-		case !ok || pe.Code != "55P03" && pe.Code != "40P01": // lock_not_available, deadlock_detected
+		case !ok || pe.Code != "57014" && pe.Code != "40P01": // query_canceled, deadlock_detected
 			return err
 		}
 		if _, err := pgquery.Rows(ctx, l.conn, "rollback"); err != nil {
@@ -66,11 +68,12 @@ func forgetOnce(ctx context.Context, l *ledger, tables []string) error {
 		return err
 	}
 	if len(tables) > 0 {
-		if _, err := pgquery.Rows(ctx, l.conn, fmt.Sprintf("set local lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
-			return err
-		}
-		if _, err := pgquery.Rows(ctx, l.conn, "truncate "+strings.Join(tables, ", ")); err != nil {
-			return fmt.Errorf("empty the tables: %w", err)
+		list := strings.Join(tables, ", ")
+		// In one statement, so that foreign keys between the tables do not matter.
+		for _, sql := range []string{lockBriefly, "lock table " + list, "set local statement_timeout = 0", "truncate " + list} {
+			if _, err := pgquery.Rows(ctx, l.conn, sql); err != nil {
+				return fmt.Errorf("empty the tables: %w", err)
+			}
 		}
 	}
 	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
@@ -88,8 +91,8 @@ func forgetOnce(ctx context.Context, l *ledger, tables []string) error {
 	return nil
 }
 
-// copied are the quoted names of the tables that the subscription has copied and
-// that are still there.
+// copied are the quoted names of the tables that the subscription has copied or
+// followed and that are still there.
 func (l *ledger) copied(ctx context.Context) ([]string, error) {
 	rows, err := pgquery.Rows(ctx, l.conn, `select distinct target_schema, target_table from walferry.subscription_table
 		where subscription = $1 and to_regclass(format('%I.%I', target_schema, target_table)) is not null order by 1, 2`, l.name)
@@ -109,12 +112,12 @@ func tellHolders(ctx context.Context, l *ledger, tables []string, out io.Writer)
 	who := ""
 	names := make([]string, len(tables))
 	for i, t := range tables {
-		names[i] = sqlw.QuoteLiteral(t) + "::regclass"
+		names[i] = sqlw.QuoteLiteral(t)
 	}
 	if r, err := pgquery.One(ctx, l.conn, `select coalesce(string_agg(distinct format('pid %s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), ', '), '')
 		from pg_locks k join pg_stat_activity a using (pid)
 		where k.granted and k.locktype = 'relation' and k.pid <> pg_backend_pid() and k.database = (select oid from pg_database where datname = current_database())
-		and k.relation in (`+strings.Join(names, ", ")+`)`); err == nil && r[0] != "" {
+		and k.relation in (select coalesce(p.relid, t) from unnest(array[`+strings.Join(names, ", ")+`]::regclass[]) t left join lateral pg_partition_tree(t) p on true)`); err == nil && r[0] != "" {
 		who = ": " + r[0]
 	}
 	fmt.Fprintf(out, "subscription %s: waiting for the sessions that use its tables%s\n", l.name, who)
