@@ -110,10 +110,11 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	}
 	defer b.close()
 
-	readers := startReaders(readCtx, cfg, b, o)
+	queues := openers(cfg, b)
+	readers := startReaders(readCtx, cfg, queues, o)
 	applyCtx, stopAppliers := context.WithCancel(ctx)
 	defer stopAppliers()
-	appliers := startAppliers(applyCtx, cfg, b, o)
+	appliers := startAppliers(applyCtx, cfg, queues, o)
 
 	<-ctx.Done()
 	o.Logger.Info("stopping")
@@ -126,7 +127,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	return cause
 }
 
-func startReaders(ctx context.Context, cfg *config.Config, b *broker, o Options) *sync.WaitGroup {
+func startReaders(ctx context.Context, cfg *config.Config, queues map[string]queueOpener, o Options) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	if o.Roles&RoleReader == 0 {
 		return &wg
@@ -134,7 +135,7 @@ func startReaders(ctx context.Context, cfg *config.Config, b *broker, o Options)
 	for i := range cfg.Publishers {
 		p := &cfg.Publishers[i]
 		logger := o.Logger.With("publisher", p.Name)
-		open := opener(b, p.Name)
+		open := queues[p.Name]
 		w := &publisherWorker{pub: p, dataDir: cfg.DataDir, open: open, watch: readerWatch{state: o.State, pub: p}, logger: logger}
 		wg.Go(func() { _ = w.run(ctx) })
 		wg.Go(func() { trim(ctx, open, time.Duration(cfg.Queue.Retention), logger) })
@@ -143,28 +144,27 @@ func startReaders(ctx context.Context, cfg *config.Config, b *broker, o Options)
 	return &wg
 }
 
-func startAppliers(ctx context.Context, cfg *config.Config, b *broker, o Options) *sync.WaitGroup {
+func startAppliers(ctx context.Context, cfg *config.Config, queues map[string]queueOpener, o Options) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	if o.Roles&RoleApplier == 0 {
 		return &wg
 	}
-	openers := map[string]func(context.Context) (*queue.Queue, error){}
 	watches := map[string]*tableWatch{}
 	for i := range cfg.Publishers {
 		p := &cfg.Publishers[i]
-		openers[p.Name], watches[p.Name] = opener(b, p.Name), &tableWatch{pub: p}
+		watches[p.Name] = &tableWatch{pub: p}
 	}
 	if o.Roles&RoleReader == 0 { // nobody else in this process looks at the queues
 		for i := range cfg.Publishers {
 			p := &cfg.Publishers[i]
-			wg.Go(func() { watchQueue(ctx, openers[p.Name], p, o.State, o.Logger.With("publisher", p.Name)) })
+			wg.Go(func() { watchQueue(ctx, queues[p.Name], p, o.State, o.Logger.With("publisher", p.Name)) })
 		}
 	}
 	var workers sync.WaitGroup
 	for i := range cfg.Subscriptions {
 		s := &cfg.Subscriptions[i]
 		w := &subscriptionWorker{
-			pub: cfg.PublisherByName(s.Publisher), sub: s, open: openers[s.Publisher], tables: watches[s.Publisher],
+			pub: cfg.PublisherByName(s.Publisher), sub: s, open: queues[s.Publisher], tables: watches[s.Publisher],
 			watch:  applierWatch{state: o.State, sub: s},
 			logger: o.Logger.With("subscription", s.Name), plain: o.Logger, copyView: o.CopyView,
 		}
@@ -179,8 +179,22 @@ func startAppliers(ctx context.Context, cfg *config.Config, b *broker, o Options
 	return &wg
 }
 
-// opener opens a publisher's queue once and hands the same one out again.
-func opener(b *broker, publisher string) func(context.Context) (*queue.Queue, error) {
+// A queueOpener opens a publisher's queue at the first call that succeeds and
+// hands the same one out again.
+type queueOpener func(context.Context) (*queue.Queue, error)
+
+// openers has an opener for each publisher. Its log reader and the appliers share
+// the queue: what was just appended need not be read back.
+func openers(cfg *config.Config, b *broker) map[string]queueOpener {
+	all := make(map[string]queueOpener, len(cfg.Publishers))
+	for i := range cfg.Publishers {
+		name := cfg.Publishers[i].Name
+		all[name] = opener(b, name)
+	}
+	return all
+}
+
+func opener(b *broker, publisher string) queueOpener {
 	var mu sync.Mutex
 	var q *queue.Queue
 	return func(ctx context.Context) (*queue.Queue, error) {

@@ -116,6 +116,7 @@ func (a *Appender) advance() {
 	}
 	if n > 0 {
 		a.flights = append(a.flights[:0], a.flights[n:]...)
+		a.q.recent.acknowledge(a, a.seq, time.Now())
 		a.signal()
 	}
 }
@@ -148,6 +149,7 @@ func (a *Appender) fail(err error) error {
 	defer a.mu.Unlock()
 	if a.err == nil {
 		a.err = err
+		a.q.recent.end(a)
 		a.signal()
 	}
 	return a.err

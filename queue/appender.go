@@ -121,6 +121,7 @@ func (q *Queue) NewAppender(ctx context.Context, tail Tail, o AppenderOptions) (
 		a.release()
 		return nil, err
 	}
+	q.recent.begin(a, tail.StreamCreated, tail.Seq)
 	a.wg.Go(a.run)
 	return a, nil
 }
@@ -214,6 +215,9 @@ func (a *Appender) Append(ctx context.Context, h *change.BatchHeader, body []byt
 	}
 	if err := a.admit(ctx, h, int64(len(body))); err != nil {
 		return err
+	}
+	if a.q.readers.Load() > 0 {
+		a.q.recent.add(a, a.next, h, body)
 	}
 	a.fill(h, body)
 	if err := a.q.nc.PublishMsg(&a.msg); err != nil {

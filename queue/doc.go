@@ -23,6 +23,9 @@
 //  4. Only [Queue.Trim] removes batches, up to the position that the slowest
 //     registered subscription has flushed, and never inside a transaction.
 //
+// A reader in the process of the appender gets the batches that were appended
+// last from memory, once they are acknowledged (docs/adr/0008).
+//
 // The position of a subscriber is in its own database. Nothing that JetStream
 // keeps about consumers is relied on.
 package queue

@@ -124,6 +124,11 @@ func checkStored(t testing.TB, q *queue.Queue, from change.LSN, bs []batch) {
 }
 
 func TestQueue_NothingIsLostOrDoubledWhenTheServerIsKilled(t *testing.T) {
+	t.Run("one process", func(t *testing.T) { killServer(t, true) })
+	t.Run("two processes", func(t *testing.T) { killServer(t, false) })
+}
+
+func killServer(t *testing.T, oneProcess bool) {
 	srv := natstest.StartProcess(t)
 	nc, err := queue.Connect(srv.URL(), "", testLog(t))
 	if err != nil {
@@ -140,7 +145,16 @@ func TestQueue_NothingIsLostOrDoubledWhenTheServerIsKilled(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { feed(t, q, bs, queue.AppenderOptions{}) })
-	r := reader(t, q, from)
+	read := q
+	if !oneProcess {
+		other, err := queue.Connect(srv.URL(), "", testLog(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		read = openQueue(t, other, queue.Options{})
+	}
+	r := reader(t, read, from)
 	for i := range bs {
 		if i == 100 || i == 300 {
 			srv.Kill()

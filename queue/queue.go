@@ -52,6 +52,7 @@ type Queue struct {
 	prefix  string // of the JetStream API, with its last dot
 
 	readers atomic.Int64 // that are open
+	recent  recent
 }
 
 // Open returns the queue called o.Name, whose stream may or may not exist. nc

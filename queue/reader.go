@@ -26,6 +26,9 @@ const (
 	// checkIdle is how long a reader waits for batches before it asks the
 	// server whether there are any.
 	checkIdle = 30 * time.Second
+	// checkRecent is how long a reader waits for its own process to store a
+	// batch before it asks the server whether the stream is still there.
+	checkRecent = 10 * time.Second
 	// readyWait is how long Ready waits for a batch that is known to be
 	// stored.
 	readyWait = 20 * time.Millisecond
@@ -35,9 +38,11 @@ const (
 type Delivery struct {
 	Seq    uint64
 	Header change.BatchHeader
-	// Body belongs to the caller until the next call of Next.
+	// Body is valid until the next call of Next and must not be changed: other
+	// readers may have the same one.
 	Body []byte
-	// Stored is when the queue stored the batch, by the server's clock.
+	// Stored is when the queue stored the batch, by the server's clock, or when
+	// this process knew of it.
 	Stored time.Time
 	// Restart says that the chunked transaction of the batches before was
 	// not finished and is begun again, or given up, by this batch: what was
@@ -62,6 +67,7 @@ type Reader struct {
 
 	sess    *session
 	opening *opening
+	recent  bool // the batches come from q.recent, and there is no session
 	peeked  *nats.Msg
 	pending uint64 // as of the last message received
 	status  chan nats.Status
@@ -112,6 +118,9 @@ func (r *Reader) Next(ctx context.Context) (*Delivery, error) {
 		if r.err != nil {
 			return nil, r.err
 		}
+		if k, ok := r.newest(); ok {
+			return r.deliver(k)
+		}
 		m, err := r.receive(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -119,15 +128,32 @@ func (r *Reader) Next(ctx context.Context) (*Delivery, error) {
 			}
 			return nil, err
 		}
-		d, err := r.accept(m)
+		if m == nil {
+			continue
+		}
+		k, err := r.parse(m)
 		if err != nil {
 			r.err = err
 			return nil, err
 		}
-		if d != nil {
-			return d, nil
+		if k.seq != 0 {
+			return r.deliver(k)
 		}
 	}
+}
+
+// newest returns the next batch if it is one of the queue's recent ones. A reader
+// gives up its session for them when it has caught up well with the end.
+func (r *Reader) newest() (k kept, ok bool) {
+	if r.peeked != nil || r.opening != nil {
+		return k, false
+	}
+	k, where := r.q.recent.find(r.next, r.created, !r.recent)
+	if r.recent = where != elsewhere; r.recent && r.sess != nil {
+		r.wg.Go(r.sess.remove)
+		r.sess = nil
+	}
+	return k, where == here
 }
 
 // Ready reports whether Next would return at once. When the batch before had
@@ -138,7 +164,12 @@ func (r *Reader) Ready() bool {
 	switch {
 	case r.err != nil:
 		return false
-	case r.peeked != nil, r.poll():
+	case r.peeked != nil:
+		return true
+	case r.recent:
+		_, where := r.q.recent.find(r.next, r.created, false)
+		return where == here
+	case r.poll():
 		return true
 	case r.pending == 0 || r.sess == nil:
 		return false
@@ -176,38 +207,46 @@ func (r *Reader) poll() bool {
 	return false
 }
 
-// accept verifies a message. It returns nil when the message is not the next
-// one and reading must resume from there.
-func (r *Reader) accept(m *nats.Msg) (*Delivery, error) {
+// parse verifies a message by itself. It returns nothing when the message is not
+// the next one and reading must resume from there.
+func (r *Reader) parse(m *nats.Msg) (kept, error) {
 	meta, err := m.Metadata()
 	if err != nil || meta.Sequence.Stream != r.next {
 		// Something between the stream and here is missing. Opening a new
 		// session finds out whether the stream has it.
 		r.q.log.Warn("reading resumes: unexpected message", "want", r.next, "reply", m.Reply)
 		r.reset()
-		return nil, nil
+		return kept{}, nil
 	}
-	r.pending = meta.NumPending
 	h, err := change.ParseHeader(m.Header.Get, m.Data)
 	if err != nil {
-		return nil, r.q.corrupt(r.next, err)
+		return kept{}, r.q.corrupt(r.next, err)
 	}
-	restart, b := r.chain.check(&h)
+	return kept{seq: r.next, header: h, body: m.Data, time: meta.Timestamp, pending: meta.NumPending}, nil
+}
+
+// deliver verifies that a batch follows the one before and hands it out.
+func (r *Reader) deliver(k kept) (*Delivery, error) {
+	r.pending = k.pending
+	restart, b := r.chain.check(&k.header)
 	if b != nil {
-		return nil, b.err(r.q, r.next)
+		r.err = b.err(r.q, k.seq)
+		return nil, r.err
 	}
 	if !r.chain.known {
-		if err := r.q.reaches(&stored{seq: r.next, header: h}, r.from); err != nil {
+		if err := r.q.reaches(&stored{seq: k.seq, header: k.header}, r.from); err != nil {
+			r.err = err
 			return nil, err
 		}
 	}
-	r.chain = chainAfter(h)
-	r.d = Delivery{Seq: r.next, Header: h, Body: m.Data, Stored: meta.Timestamp, Restart: restart, Pending: meta.NumPending}
+	r.chain = chainAfter(k.header)
+	r.d = Delivery{Seq: k.seq, Header: k.header, Body: k.body, Stored: k.time, Restart: restart, Pending: k.pending}
 	r.next++
 	return &r.d, nil
 }
 
-// receive returns the next message with a batch.
+// receive returns the next message with a batch, or nil when the next batch has
+// become one of the recent ones.
 func (r *Reader) receive(ctx context.Context) (*nats.Msg, error) {
 	waiting := time.Now()
 	for {
@@ -218,11 +257,17 @@ func (r *Reader) receive(ctx context.Context) (*nats.Msg, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if r.recent {
+			return nil, r.follow(ctx)
+		}
 		if r.sess == nil || r.opening != nil {
 			if err := r.join(ctx); err != nil {
 				return nil, err
 			}
 			waiting = time.Now()
+			if _, where := r.q.recent.find(r.next, r.created, true); where != elsewhere {
+				return nil, nil
+			}
 			continue
 		}
 		if r.poll() {
@@ -270,10 +315,41 @@ func (r *Reader) wait(ctx context.Context, waiting time.Time) error {
 			r.q.log.Warn("reading resumes: the server is silent", "next", r.next, "since", quiet.Round(time.Second))
 			r.reset()
 		case idle > checkIdle:
-			r.open(r.sess)
+			r.open(r.sess, true)
 		}
 	}
 	return nil
+}
+
+// follow waits until the next batch is stored by the appender of this process, or
+// until that ends. At times it sees whether the stream is still there.
+func (r *Reader) follow(ctx context.Context) error {
+	news := r.q.recent.news(r.next, r.created)
+	if news == nil {
+		return nil
+	}
+	r.timer.Reset(checkRecent)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.life.Done():
+		return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "read"}
+	case st, ok := <-r.status:
+		if !ok || st == nats.CLOSED {
+			return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "connection to NATS is closed"}
+		}
+		r.leave()
+	case <-news:
+	case <-r.timer.C:
+		r.leave()
+	}
+	return nil
+}
+
+// leave verifies the stream before anything else is read.
+func (r *Reader) leave() {
+	r.recent = false
+	r.open(nil, true)
 }
 
 func later(a, b time.Time) time.Time {

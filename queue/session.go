@@ -41,22 +41,22 @@ type opening struct {
 	err  error
 }
 
-// open begins to open a session at r.next. With old, that is kept if the
-// stream has nothing that it should have delivered.
-func (r *Reader) open(old *session) {
+// open begins to open a session at r.next. With keep it only verifies the stream
+// and keeps old, which may be nil, if the stream has nothing for the reader.
+func (r *Reader) open(old *session, keep bool) {
 	o := &opening{done: make(chan struct{})}
 	r.opening = o
 	next := r.next
 	r.wg.Go(func() {
 		defer close(o.done)
-		o.sess, o.err = r.openRetrying(next, old)
+		o.sess, o.err = r.openRetrying(next, old, keep)
 	})
 }
 
 // join waits for the session that is being opened.
 func (r *Reader) join(ctx context.Context) error {
 	if r.opening == nil {
-		r.open(nil)
+		r.open(nil, false)
 	}
 	select {
 	case <-ctx.Done():
@@ -79,13 +79,13 @@ func (r *Reader) join(ctx context.Context) error {
 // cluster that elects a leader may not know it yet.
 const noStreamGrace = 15 * time.Second
 
-func (r *Reader) openRetrying(next uint64, old *session) (*session, error) {
+func (r *Reader) openRetrying(next uint64, old *session, keep bool) (*session, error) {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = 50 * time.Millisecond
 	b.MaxInterval = 5 * time.Second
 	var absent time.Time
 	for {
-		s, err := r.openSession(r.life, next, old)
+		s, err := r.openSession(r.life, next, old, keep)
 		switch {
 		case err == nil:
 			return s, nil
@@ -110,7 +110,7 @@ func (r *Reader) openRetrying(next uint64, old *session) (*session, error) {
 	}
 }
 
-func (r *Reader) openSession(ctx context.Context, next uint64, old *session) (*session, error) {
+func (r *Reader) openSession(ctx context.Context, next uint64, old *session, keep bool) (*session, error) {
 	q := r.q
 	info, err := q.streamInfo(ctx)
 	if err != nil {
@@ -119,8 +119,10 @@ func (r *Reader) openSession(ctx context.Context, next uint64, old *session) (*s
 	if err := r.verifyStream(ctx, info, next); err != nil {
 		return nil, err
 	}
-	if old != nil && info.State.LastSeq < next {
-		old.checked = time.Now()
+	if keep && info.State.LastSeq < next {
+		if old != nil {
+			old.checked = time.Now()
+		}
 		return old, nil
 	}
 	cctx, cancel := context.WithTimeoutCause(ctx, apiTimeout, errAPITimeout)
