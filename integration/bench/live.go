@@ -38,9 +38,8 @@ const (
 // ramp are the rates that are tried for the highest that all methods sustain.
 var ramp = []int{500, 1000, 2000, 3000, 4000, 6000, 8000, 12000}
 
-// live measures every method at a rate of 200, and at the highest that all of
-// them sustain.
-func (p *pair) live(ctx context.Context, runs int) (out []Latency, err error) {
+// live measures every method at some rates.
+func (p *pair) live(ctx context.Context, rates []int, runs int) (out []Latency, err error) {
 	p.db = liveDB
 	methods := []Method{Native, Slot}
 	if err := p.pub.exec(ctx, "postgres", "CREATE DATABASE "+liveDB); err != nil {
@@ -50,21 +49,14 @@ func (p *pair) live(ctx context.Context, runs int) (out []Latency, err error) {
 	if err := p.pub.exec(ctx, liveDB, liveSchema, "CREATE PUBLICATION "+publication+" FOR TABLES IN SCHEMA public"); err != nil {
 		return nil, err
 	}
-	highest := 0
-search:
-	for _, rate := range ramp {
-		for _, m := range methods {
-			l, err := p.liveOnce(ctx, m, rate, rampTime)
-			if err != nil {
-				return nil, err
-			}
-			if !l.Sustained {
-				break search
-			}
+	if len(rates) == 0 {
+		highest, err := p.highest(ctx, methods)
+		if err != nil {
+			return nil, err
 		}
-		highest = rate
+		rates = []int{200, highest}
 	}
-	for _, rate := range []int{200, highest} {
+	for _, rate := range rates {
 		for _, m := range methods {
 			var all []Latency
 			for range runs {
@@ -79,6 +71,20 @@ search:
 		}
 	}
 	return out, nil
+}
+
+// highest is the highest rate that all methods sustain.
+func (p *pair) highest(ctx context.Context, methods []Method) (rate int, err error) {
+	for _, r := range ramp {
+		for _, m := range methods {
+			l, err := p.liveOnce(ctx, m, r, rampTime)
+			if err != nil || !l.Sustained {
+				return rate, err
+			}
+		}
+		rate = r
+	}
+	return rate, nil
 }
 
 // liveOnce measures one method at one rate.

@@ -20,6 +20,7 @@ type Options struct {
 	Workloads []string
 	Methods   []Method
 	Live      bool
+	Rates     []int // of Live, in transactions per second; none: 200 and the highest that all methods sustain
 	Runs      int
 	Scale     float64
 	Dir       string // on a disk like that of real servers; empty: the temporary folder
@@ -80,7 +81,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		}
 	}
 	if o.Live {
-		if r.Live, err = p.live(ctx, o.Runs); err != nil {
+		if r.Live, err = p.live(ctx, o.Rates, o.Runs); err != nil {
 			return r, fmt.Errorf("live: %w", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -24,6 +25,7 @@ func main() {
 	methods := flag.String("methods", "native,native-bin,walferry-slot,walferry-queue", "methods, comma separated; empty: none")
 	bin := flag.String("bin", "", "folder of PostgreSQL's programs (looked for)")
 	flag.BoolVar(&o.Live, "live", true, "measure latencies too")
+	rates := flag.String("rates", "", "rates for latencies, comma separated (200, and the highest that all methods sustain)")
 	flag.IntVar(&o.Runs, "runs", 3, "runs of each method")
 	flag.Float64Var(&o.Scale, "scale", 1, "size of the workloads")
 	flag.StringVar(&o.Dir, "dir", "", "folder for the servers (temporary folder)")
@@ -32,6 +34,14 @@ func main() {
 	if flag.NArg() > 0 {
 		fmt.Fprintln(os.Stderr, "bench: unexpected argument", flag.Arg(0))
 		os.Exit(2)
+	}
+	for _, v := range list(*rates) {
+		rate, err := strconv.Atoi(v)
+		if err != nil || rate <= 0 {
+			fmt.Fprintf(os.Stderr, "bench: rate %q: want a number of transactions per second\n", v)
+			os.Exit(2)
+		}
+		o.Rates = append(o.Rates, rate)
 	}
 	o.Workloads = list(*workloads)
 	for _, m := range list(*methods) {
