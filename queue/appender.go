@@ -244,20 +244,23 @@ func (a *Appender) fill(h *change.BatchHeader, body []byte) {
 	a.msg.Reply = a.inbox + "." + strconv.FormatUint(a.next, 10)
 }
 
-// msgID names a batch: timeline, first commit LSN (or End, for a mark), chunk
-// and attempt.
+// msgID names a batch: timeline, first commit LSN, chunk and attempt. A mark has
+// its End, and "mark" in place of the chunk: a transaction whose commit record
+// begins at the End of a mark is another batch, and the server would take it for
+// the same.
 func (a *Appender) msgID(h *change.BatchHeader) string {
 	b := make([]byte, 0, 64)
 	b = strconv.AppendUint(b, uint64(h.Timeline), 10)
 	b = append(b, '-')
 	if h.IsMark() {
 		b = append(b, h.End.String()...)
+		b = append(b, "-mark-"...)
 	} else {
 		b = append(b, h.First.String()...)
+		b = append(b, '-')
+		b = strconv.AppendInt(b, int64(h.Chunk), 10)
+		b = append(b, '-')
 	}
-	b = append(b, '-')
-	b = strconv.AppendInt(b, int64(h.Chunk), 10)
-	b = append(b, '-')
 	b = append(b, a.attempt...)
 	return string(b)
 }

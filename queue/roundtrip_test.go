@@ -152,6 +152,23 @@ func TestAppender_RefusesABatchThatBreaksTheChain(t *testing.T) {
 	}
 }
 
+// The commit record of a transaction may begin where the mark before it ends.
+func TestAppender_StoresATransactionThatBeginsAtTheEndOfAMark(t *testing.T) {
+	q, _ := start(t)
+	g := newGen()
+	from := g.pos
+	m := g.mark()
+	b := g.packed(1)
+	b.h.First, b.h.Last = m.h.End, m.h.End
+	store(t, q, m, b)
+	r := reader(t, q, from)
+	for _, want := range []batch{m, b} {
+		if d := next(t, r); d.Header.First != want.h.First || d.Header.End != want.h.End {
+			t.Errorf("batch from %v to %v, want %v to %v", d.Header.First, d.Header.End, want.h.First, want.h.End)
+		}
+	}
+}
+
 func TestAppender_HeadersAreReadableAndNameTheBatch(t *testing.T) {
 	q, nc := start(t)
 	g := newGen()
@@ -174,7 +191,7 @@ func TestAppender_HeadersAreReadableAndNameTheBatch(t *testing.T) {
 		ids = append(ids, m.Header.Get(nats.MsgIdHdr))
 		expected = append(expected, m.Header.Get(nats.ExpectedLastSeqHdr))
 	}
-	if diff := cmp.Diff([]string{"1-0/1020-0-0", "1-0/1068-0-0", "1-0/1088-0-2", "1-0/1088-1-2"}, ids); diff != "" {
+	if diff := cmp.Diff([]string{"1-0/1020-0-0", "1-0/1068-mark-0", "1-0/1088-0-2", "1-0/1088-1-2"}, ids); diff != "" {
 		t.Errorf("message ids (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"0", "1", "2", "3"}, expected); diff != "" {
