@@ -8,6 +8,10 @@ import (
 	"github.com/walferry/walferry/change"
 )
 
+// statusGap is the least time between two statuses that nobody asked for: each
+// wakes the walsender. A server that may wait for them gets each at once.
+const statusGap = 5 * time.Millisecond
+
 // feedback sends positions to the server: when the queue's durable end moves,
 // when it is asked to, and every interval.
 type feedback struct {
@@ -15,10 +19,12 @@ type feedback struct {
 	app       Appender
 	applied   func() change.LSN // nil: what is queued counts
 	interval  time.Duration
+	gap       time.Duration // statusGap, or 0
 	confirmed func(change.LSN)
 
 	received atomic.Uint64 // end LSN of the last transaction that was received whole
 	ask      atomic.Bool   // ask the server for a reply
+	waiting  atomic.Bool   // the stream waits for progress of app while it reads
 	held     atomic.Bool   // nothing more is confirmed: the server may not be who has what the queue holds, see seam
 	kick     chan struct{} // capacity 1
 
@@ -38,6 +44,8 @@ func (f *feedback) wake() {
 func (f *feedback) run(ctx context.Context) error {
 	t := time.NewTicker(f.interval)
 	defer t.Stop()
+	var sent time.Time
+	var later <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,9 +54,19 @@ func (f *feedback) run(ctx context.Context) error {
 			if err := f.app.Err(); err != nil {
 				return err
 			}
-			if !f.advance() {
+			if f.waiting.Swap(false) {
+				f.w.interrupt()
+			}
+			if later != nil || !f.advance() {
 				continue
 			}
+			if rest := f.gap - time.Since(sent); rest > 0 {
+				later = time.After(rest)
+				continue
+			}
+		case <-later:
+			later = nil
+			f.advance()
 		case <-f.kick:
 			f.advance()
 		case <-t.C:
@@ -57,6 +75,7 @@ func (f *feedback) run(ctx context.Context) error {
 		if err := f.send(); err != nil {
 			return err
 		}
+		sent = time.Now()
 	}
 }
 

@@ -148,6 +148,9 @@ func (s *session) open(ctx context.Context) (err error) {
 		w: s.w, app: s.app, applied: o.ConfirmApplied, interval: o.StatusInterval, confirmed: o.Events.OnConfirmed,
 		kick: make(chan struct{}, 1), flush: slot.confirmed,
 	}
+	if !s.server.sync {
+		s.fb.gap = statusGap
+	}
 	s.fb.received.Store(uint64(s.b.prev))
 	s.fb.held.Store(st.seam != nil)
 	if tail.Empty {

@@ -32,7 +32,7 @@ func (s *session) stream(ctx context.Context) error {
 	}()
 	defer func() { cancel(nil); <-done }()
 	// A read that blocks ends when ctx does.
-	defer context.AfterFunc(ctx, func() { _ = s.w.conn.SetReadDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, s.w.interrupt)()
 	s.setDeadline(s.now.Add(tick))
 	for {
 		if err := s.step(ctx); err != nil {
@@ -67,6 +67,7 @@ func (s *session) step(ctx context.Context) error {
 			s.setDeadline(time.Now().Add(tick))
 			return s.tick(ctx)
 		}
+		s.deadline = time.Time{} // it may not be the one that was set here
 		return ctx.Err()
 	}
 	return s.message(ctx, data)
@@ -95,6 +96,7 @@ func (s *session) idle(ctx context.Context) error {
 		switch {
 		case wait > 0:
 		case s.app.InFlight() >= s.o.MaxInFlight:
+			s.fb.waiting.Store(true) // be interrupted; progress before this is seen a slice later
 			wait = slice
 		case s.w.drained():
 			if err := s.b.flush(ctx); err != nil {

@@ -111,6 +111,10 @@ func (w *wire) receive() ([]byte, error) {
 	}
 }
 
+// interrupt makes a receive that blocks return errTimeout, or the next one that
+// would.
+func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) }
+
 // drained reports whether nothing has arrived that was not received yet. It is
 // a hint: see [socket.silent].
 func (w *wire) drained() bool { return !w.buffered() && w.sock.silent() }
