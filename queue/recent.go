@@ -12,6 +12,10 @@ import (
 // blocks which are complete, and those are not kept in memory because of it.
 const recentBytes = 32 << 20
 
+// recentTime is how long batches are kept after the last acknowledgement: a
+// publisher that is idle takes no memory.
+const recentTime = 10 * time.Second
+
 // recent keeps the batches that this process has appended last, so that readers
 // in the same process that are nearly at the end of the queue get them from
 // here, and the server does not send back what it was sent a moment ago. It
@@ -25,6 +29,7 @@ type recent struct {
 	bytes   int64     // of their bodies
 	stored  uint64    // last sequence number that is acknowledged
 	changed chan struct{}
+	expiry  *time.Timer
 }
 
 // kept is a batch. The body is not changed any more.
@@ -60,6 +65,9 @@ func (r *recent) end(a *Appender) {
 	if r.owner == a {
 		r.drop()
 		r.owner = nil
+		if r.expiry != nil {
+			r.expiry.Stop()
+		}
 	}
 }
 
@@ -112,6 +120,20 @@ func (r *recent) acknowledge(a *Appender, seq uint64, now time.Time) {
 	}
 	r.stored = seq
 	r.signal()
+	if r.expiry == nil {
+		r.expiry = time.AfterFunc(recentTime, r.expire)
+	} else {
+		r.expiry.Reset(recentTime)
+	}
+}
+
+// expire forgets the batches that are acknowledged.
+func (r *recent) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.batches); n > 0 && r.batches[n-1].seq <= r.stored {
+		r.drop()
+	}
 }
 
 // index of a sequence number that is not before the first; -1 otherwise.
