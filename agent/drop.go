@@ -81,10 +81,15 @@ func dropSubscription(ctx context.Context, s *config.Subscription, o DropOptions
 	} else if !ok {
 		return nil
 	}
-	if active, err := applierConnected(ctx, conn, s.Name); err != nil {
+	err = whenFree(ctx, func() error {
+		active, err := applierConnected(ctx, conn, s.Name)
+		if err == nil && active {
+			err = errApplierConnected
+		}
 		return err
-	} else if active {
-		return errors.New("an applier is connected: stop walferry first")
+	})
+	if err != nil {
+		return err
 	}
 	if err := forget(ctx, l, o); err != nil {
 		return err
@@ -114,12 +119,16 @@ func dropSubscription(ctx context.Context, s *config.Subscription, o DropOptions
 // just stopped still holds.
 const freeTimeout = 5 * time.Second
 
-// whenFree calls f again while what it drops is in use.
+var errApplierConnected = errors.New("an applier is connected: stop walferry first")
+
+// whenFree calls f again while what it drops is in use: the server may not have
+// noticed yet that a walferry has ended.
 func whenFree(ctx context.Context, f func() error) error {
 	for end := time.Now().Add(freeTimeout); ; {
 		err := f()
 		pe, ok := errors.AsType[*pgconn.PgError](err)
-		if !ok || pe.Code != "55006" || time.Now().After(end) { // object_in_use
+		inUse := ok && pe.Code == "55006" || errors.Is(err, errApplierConnected) // object_in_use
+		if !inUse || time.Now().After(end) {
 			return err
 		}
 		if err := sleep(ctx, 2*waitPoll); err != nil {

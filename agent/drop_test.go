@@ -86,3 +86,37 @@ subscriptions: [{name: dropped, publisher: main, url: %q}]
 		t.Error(err)
 	}
 }
+
+// The server notices some time later that a walferry has ended.
+func TestDrop_WaitsForAnApplierThatIsLeaving(t *testing.T) {
+	pub, sub := pgtest.Shared(t).DB(t), pgtest.Shared(t).DB(t)
+	pgtest.Exec(t, pub, "CREATE TABLE a (id int PRIMARY KEY)")
+	r := start(t, parse(t, fmt.Sprintf(`
+data_dir: %q
+publishers: [{name: main, url: %q, slot: walferry_leave_%d, tables: {include: ['public.*']}}]
+subscriptions: [{name: leaving, publisher: main, url: %q}]
+`, t.TempDir(), pub, os.Getpid(), sub)), agent.RoleAll)
+	if err := r.wait(t, 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	applier, err := pgx.Connect(ctx, sub+"&application_name=walferry%20applier%20leaving")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer applier.Close(ctx)
+	var out lines
+	drop := func() error {
+		return agent.Drop(ctx, r.cfg, agent.DropOptions{Subscriptions: []string{"leaving"}, Out: &out})
+	}
+	if err := drop(); err == nil || !strings.Contains(err.Error(), "stop walferry first") {
+		t.Errorf("drop while an applier is connected: %v", err)
+	}
+	time.AfterFunc(time.Second, func() { _ = applier.Close(ctx) })
+	if err := drop(); err != nil {
+		t.Errorf("drop while an applier leaves: %v\n%s", err, out.String())
+	}
+}
