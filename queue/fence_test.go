@@ -129,13 +129,7 @@ func TestQueue_NothingIsLostOrDoubledWhenTheServerIsKilled(t *testing.T) {
 }
 
 func killServer(t *testing.T, oneProcess bool) {
-	srv := natstest.StartProcess(t)
-	nc, err := queue.Connect(srv.URL(), "", testLog(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	q := newQueue(t, nc, queue.Options{})
+	srv, q := startProcess(t)
 	g := newGen()
 	g.size = 20000
 	from := g.pos
@@ -147,12 +141,7 @@ func killServer(t *testing.T, oneProcess bool) {
 	wg.Go(func() { feed(t, q, bs, queue.AppenderOptions{}) })
 	read := q
 	if !oneProcess {
-		other, err := queue.Connect(srv.URL(), "", testLog(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer other.Close()
-		read = openQueue(t, other, queue.Options{})
+		read = openQueue(t, connectTo(t, srv), queue.Options{})
 	}
 	r := reader(t, read, from)
 	for i := range bs {
@@ -169,13 +158,7 @@ func killServer(t *testing.T, oneProcess bool) {
 }
 
 func TestAppender_FrozenServerIsATransientFailureWithoutReordering(t *testing.T) {
-	srv := natstest.StartProcess(t)
-	nc, err := queue.Connect(srv.URL(), "", testLog(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	q := newQueue(t, nc, queue.Options{})
+	srv, q := startProcess(t)
 	g := newGen()
 	from := g.pos
 	bs := []batch{g.packed(1), g.packed(1), g.packed(1), g.packed(1)}
@@ -186,7 +169,7 @@ func TestAppender_FrozenServerIsATransientFailureWithoutReordering(t *testing.T)
 	if err := a.Append(ctx, &bs[1].h, bs[1].body); err != nil {
 		t.Fatal(err)
 	}
-	err = a.Flush(ctx)
+	err := a.Flush(ctx)
 	wantKind(t, err, queue.ErrUnavailable)
 	if end, _ := a.Durable(); end != bs[0].h.End {
 		t.Errorf("durable is %v, want %v", end, bs[0].h.End)

@@ -179,6 +179,23 @@ func start(t testing.TB, opts ...natstest.Option) (*queue.Queue, *nats.Conn) {
 	return newQueue(t, nc, queue.Options{}), nc
 }
 
+// startProcess is a queue on a server process.
+func startProcess(t testing.TB) (*natstest.Process, *queue.Queue) {
+	t.Helper()
+	srv := natstest.StartProcess(t)
+	return srv, newQueue(t, connectTo(t, srv), queue.Options{})
+}
+
+func connectTo(t testing.TB, srv *natstest.Process) *nats.Conn {
+	t.Helper()
+	nc, err := queue.Connect(srv.URL(), "", testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
 func tail(t testing.TB, q *queue.Queue) queue.Tail {
 	t.Helper()
 	tl, err := q.Tail(ctxFor(t, 10*time.Second))

@@ -297,10 +297,10 @@ func (r *Reader) wait(ctx context.Context, waiting time.Time) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-r.life.Done():
-		return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "read"}
+		return r.closed("read")
 	case st, ok := <-r.status:
 		if !ok || st == nats.CLOSED {
-			return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "connection to NATS is closed"}
+			return r.closed("connection to NATS is closed")
 		}
 		r.reset() // the server has forgotten what was asked of it
 	case m := <-r.sess.msgs:
@@ -333,10 +333,10 @@ func (r *Reader) follow(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-r.life.Done():
-		return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "read"}
+		return r.closed("read")
 	case st, ok := <-r.status:
 		if !ok || st == nats.CLOSED {
-			return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "connection to NATS is closed"}
+			return r.closed("connection to NATS is closed")
 		}
 		r.leave()
 	case <-news:
@@ -344,6 +344,12 @@ func (r *Reader) follow(ctx context.Context) error {
 		r.leave()
 	}
 	return nil
+}
+
+// closed is the error of a reader that has been closed, or lost its connection for
+// good.
+func (r *Reader) closed(detail string) error {
+	return &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: detail}
 }
 
 // leave verifies the stream before anything else is read.
@@ -398,7 +404,7 @@ func (r *Reader) Close() error {
 		r.q.nc.RemoveStatusListener(r.status)
 		r.timer.Stop()
 		if r.err == nil {
-			r.err = &Error{Kind: ErrClosed, Stream: r.q.stream, Detail: "read"}
+			r.err = r.closed("read")
 		}
 	})
 	return nil

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/walferry/walferry/internal/natstest"
 	"github.com/walferry/walferry/queue"
 )
 
@@ -89,13 +88,7 @@ func TestReader_RecentBatchesNeedNoConsumer(t *testing.T) {
 }
 
 func TestReader_SeesNothingBeforeItIsStored(t *testing.T) {
-	srv := natstest.StartProcess(t)
-	nc, err := queue.Connect(srv.URL(), "", testLog(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	q := newQueue(t, nc, queue.Options{})
+	srv, q := startProcess(t)
 	g := newGen()
 	r := reader(t, q, g.pos)
 	a := appender(t, q, queue.AppenderOptions{})
