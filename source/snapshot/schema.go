@@ -24,8 +24,7 @@ import (
 //
 // The definitions come from pg_dump in the snapshot of the copy. The list of
 // contents of its archive names every entry by catalog OID, so that what is
-// needed is chosen by the publisher's pg_depend and not by names. Indexes and
-// constraints that need them are made after the rows are there; see pending.
+// needed is chosen by the publisher's pg_depend and not by names.
 
 // absentTargets returns the tables that the subscriber does not have.
 func absentTargets(ctx context.Context, c *pgconn.PgConn, tables []TableMap) ([]TableMap, error) {
@@ -64,16 +63,15 @@ func createSchema(ctx context.Context, r *run, absent []TableMap) error {
 	if err := checkLocks(ctx, r.out.conn, len(need.relations)); err != nil {
 		return err
 	}
-	before, after, err := dumpScripts(ctx, r, tools, need)
+	script, err := dumpScript(ctx, r, tools, need)
 	if err != nil {
 		return err
 	}
-	later := append(splitScript(after), sequenceValues(need.sequences)...)
-	if err := r.execScript(ctx, before, later); err != nil {
+	if err := r.execScript(ctx, script); err != nil {
 		return err
 	}
 	r.log.Info("tables created on the subscriber", "tables", len(absent))
-	r.tell(func(e *Events) { e.schemaCreated(absent) })
+	r.o.Events.schemaCreated(absent)
 	return nil
 }
 
@@ -114,24 +112,23 @@ func checkLocks(ctx context.Context, c *pgconn.PgConn, tables int) error {
 	return nil
 }
 
-// dumpScripts makes the SQL that creates what is needed before the rows, and after
-// them.
-func dumpScripts(ctx context.Context, r *run, tools Tools, need *needs) (before, after string, err error) {
+// dumpScript makes the SQL that creates what is needed.
+func dumpScript(ctx context.Context, r *run, tools Tools, need *needs) (string, error) {
 	dir, err := os.MkdirTemp("", "walferry-schema-")
 	if err != nil {
-		return "", "", fmt.Errorf("make folder for the schema: %w", err)
+		return "", fmt.Errorf("make folder for the schema: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	cfg, err := pgconnect.Parse(r.o.Publisher, "schema")
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	env := libpqEnv(r.o.Publisher, cfg, r.in.conn.Conn().RemoteAddr())
 	// Without tables nothing is locked, so rights on other tables are not
 	// needed; with a list of tables pg_dump leaves out all that is no table.
-	others, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "before"), need, false, "--exclude-table=*.*")
+	before, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "before"), need, false, "--exclude-table=*.*")
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	var only []string
 	for _, t := range need.relations {
@@ -139,46 +136,39 @@ func dumpScripts(ctx context.Context, r *run, tools Tools, need *needs) (before,
 	}
 	tables, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "tables"), need, true, only...)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	before = others.before + tables.before
+	script := before + tables
 	for _, st := range need.statistics {
-		before += st + ";\n"
+		script += st + ";\n"
 	}
-	return before, others.after + tables.after, nil
+	return script, nil
 }
 
-// parts are the sections of an archive, as SQL.
-type parts struct{ before, after string }
-
-func dumpPart(ctx context.Context, r *run, tools Tools, env []string, file string, need *needs, tables bool, selection ...string) (p parts, err error) {
+func dumpPart(ctx context.Context, r *run, tools Tools, env []string, file string, need *needs, tables bool, selection ...string) (string, error) {
 	args := []string{
 		"--format=custom", "--schema-only", "--no-owner", "--no-privileges", "--no-publications", "--no-subscriptions",
 		"--no-security-labels", "--no-tablespaces", "--no-password", "--snapshot=" + r.point.snapshot, "--file=" + file,
 	}
 	if _, err := runTool(ctx, env, tools.Dump, append(args, selection...)...); err != nil {
-		return p, err
+		return "", err
 	}
 	list, err := runTool(ctx, env, tools.Restore, "--list", file)
 	if err != nil {
-		return p, err
+		return "", err
 	}
 	chosen := need.choose(string(list), tables)
 	if chosen == "" {
-		return p, nil
+		return "", nil
 	}
 	if err := os.WriteFile(file+".list", []byte(chosen), 0o600); err != nil {
-		return p, fmt.Errorf("write list of the schema: %w", err)
+		return "", fmt.Errorf("write list of the schema: %w", err)
 	}
-	version := pgconnect.ServerVersion(r.out.conn.ParameterStatus("server_version"))
-	for section, to := range map[string]*string{"pre-data": &p.before, "post-data": &p.after} {
-		script, err := runTool(ctx, env, tools.Restore, "--no-owner", "--no-privileges", "--section="+section, "--use-list="+file+".list", "--file=-", file)
-		if err != nil {
-			return p, err
-		}
-		*to = cleanScript(string(script), version)
+	script, err := runTool(ctx, env, tools.Restore, "--no-owner", "--no-privileges", "--use-list="+file+".list", "--file=-", file)
+	if err != nil {
+		return "", err
 	}
-	return p, nil
+	return cleanScript(string(script), pgconnect.ServerVersion(r.out.conn.ParameterStatus("server_version"))), nil
 }
 
 // dumpPattern quotes a name for a pattern of pg_dump: inside double quotes
@@ -201,23 +191,15 @@ func cleanScript(s string, version int) string {
 }
 
 // execScript runs the script in one transaction on a connection of its own,
-// because the script changes settings, and records what is to be done after the
-// rows are there.
-func (r *run) execScript(ctx context.Context, script string, later []pending) error {
+// because the script changes settings.
+func (r *run) execScript(ctx context.Context, script string) error {
 	c, err := connect(ctx, r.o.Subscriber, "schema")
 	if err != nil {
 		return fmt.Errorf("connect to subscriber: %w", err)
 	}
 	defer closeConn(c)
-	script = "BEGIN;\n" + script
-	if err := execSQL(ctx, c, script); err != nil {
-		return &SchemaError{Object: scriptObject(script, err), Err: err}
-	}
-	if err := record(ctx, c, r.o.Subscription, later); err != nil {
-		return err
-	}
-	if err := execSQL(ctx, c, "COMMIT"); err != nil {
-		return &SchemaError{Err: err}
+	if err := execSQL(ctx, c, "BEGIN;\n"+script+";COMMIT"); err != nil {
+		return &SchemaError{Object: scriptObject("BEGIN;\n"+script, err), Err: err}
 	}
 	return nil
 }

@@ -1,11 +1,8 @@
 package snapshot
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,20 +32,14 @@ type stall struct {
 	log    *slog.Logger
 
 	mu   sync.Mutex
-	pids map[backend]bool // of the copy
-	what string           // what is waited for, when that is known without asking
-}
-
-// backend is a server process of one side.
-type backend struct {
-	side string
-	pid  uint32
+	pids map[string]uint32 // backends of the copy, by side
+	what string            // what is waited for, when that is known without asking
 }
 
 func newStall(publisher, subscriber string, report func(Wait), log *slog.Logger) *stall {
 	return &stall{
 		urls:   map[string]string{sidePublisher: publisher, sideSubscriber: subscriber},
-		report: report, log: log, pids: map[backend]bool{},
+		report: report, log: log, pids: map[string]uint32{},
 	}
 }
 
@@ -58,15 +49,8 @@ func (s *stall) move() { s.moved.Add(1) }
 func (s *stall) follow(side string, pid uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pids[backend{side, pid}] = true
+	s.pids[side] = pid
 	s.move()
-}
-
-// leave forgets a backend.
-func (s *stall) leave(side string, pid uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.pids, backend{side, pid})
 }
 
 // expect is follow for one long command; the returned function ends it.
@@ -79,7 +63,7 @@ func (s *stall) expect(side string, pid uint32, what string) func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.what = ""
-		delete(s.pids, backend{side, pid})
+		delete(s.pids, side)
 		s.move()
 	}
 }
@@ -117,21 +101,24 @@ func (s *stall) watch(ctx context.Context) {
 // tell reports what each side waits for.
 func (s *stall) tell(ctx context.Context, conns map[string]*pgconn.PgConn, since time.Time) {
 	s.mu.Lock()
-	pids, what := slices.Collect(maps.Keys(s.pids)), s.what
+	pids, what := map[string]uint32{}, s.what
+	for side, pid := range s.pids {
+		pids[side] = pid
+	}
 	s.mu.Unlock()
-	slices.SortFunc(pids, func(a, b backend) int { return cmp.Or(cmp.Compare(a.side, b.side), cmp.Compare(a.pid, b.pid)) })
-	told := map[string]bool{} // several workers may wait for the same
-	for _, b := range pids {
-		side := b.side
-		reason, err := s.ask(ctx, conns, side, b.pid, what)
+	for _, side := range []string{sidePublisher, sideSubscriber} {
+		pid, ok := pids[side]
+		if !ok {
+			continue
+		}
+		reason, err := s.ask(ctx, conns, side, pid, what)
 		if err != nil {
 			s.log.Debug("cannot ask what the copy waits for", "side", side, "error", err)
 			continue
 		}
-		if reason == "" || told[side+reason] {
+		if reason == "" {
 			continue
 		}
-		told[side+reason] = true
 		s.log.Info("copy is waiting", "side", side, "reason", reason, "for", time.Since(since).Round(time.Second))
 		if s.report != nil {
 			s.report(Wait{Side: side, Reason: reason, Since: since})
