@@ -405,7 +405,7 @@ func (w *subscriptionWorker) applyQueue(ctx context.Context, q *queue.Queue) err
 		Publisher:    w.pub.Name,
 		Conn:         w.sub.URL,
 		OpenReader: func(ctx context.Context, from change.LSN) (apply.Reader, error) {
-			r, err := q.NewReader(ctx, from)
+			r, err := q.NewReader(ctx, from, queue.ReaderOptions{Ahead: true})
 			if err != nil {
 				return nil, err
 			}

@@ -204,7 +204,9 @@ func (e *engine) deliver(d *queue.Delivery) error {
 	if h.End > e.grp.end {
 		e.grp.end = h.End
 	}
-	e.grp.seq = d.Seq
+	if e.grp.seq = d.Seq; d.Part {
+		e.grp.seq--
+	}
 	if e.grp.began {
 		return e.maybeCommit()
 	}

@@ -254,8 +254,12 @@ func (r *runner) afterFailure(ctx context.Context, e *engine, err error) error {
 	if rerr := e.rollback(); rerr != nil {
 		return rerr
 	}
-	if errors.Is(err, ErrFenced) {
+	switch {
+	case errors.Is(err, ErrFenced):
 		return err
+	case errors.Is(err, queue.ErrWithdrawn):
+		r.o.Logger.Info("reading begins again at the position", "position", e.pos, "reason", err)
+		return nil
 	}
 	var need *NeedCopy
 	if errors.As(err, &need) {

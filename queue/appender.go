@@ -32,7 +32,7 @@ func (o *AppenderOptions) setDefaults() {
 	}
 }
 
-// An Appender adds batches to the end of a queue. Append and Flush are called
+// An Appender adds batches to the end of a queue. Append, Show and Flush are called
 // by one goroutine at a time; the other methods by any.
 //
 // The batches in flight are a first-in first-out list. A batch leaves it when
@@ -54,6 +54,7 @@ type Appender struct {
 	// Used by Append only.
 	chain chain
 	next  uint64 // sequence number of the next batch
+	shown uint64 // that of the last one of which a part was shown
 	msg   nats.Msg
 	vals  [32]string
 
@@ -216,8 +217,8 @@ func (a *Appender) Append(ctx context.Context, h *change.BatchHeader, body []byt
 	if err := a.admit(ctx, h, int64(len(body))); err != nil {
 		return err
 	}
-	if a.q.readers.Load() > 0 {
-		a.q.recent.add(a, a.next, h, body)
+	if a.q.readers.Load() > 0 || a.shown == a.next {
+		a.q.recent.add(a, a.next, h, body, false)
 	}
 	a.fill(h, body)
 	if err := a.q.nc.PublishMsg(&a.msg); err != nil {
@@ -226,6 +227,25 @@ func (a *Appender) Append(ctx context.Context, h *change.BatchHeader, body []byt
 	a.chain = chainAfter(*h)
 	a.next++
 	return nil
+}
+
+// Show lets readers of this process that read ahead have the whole transactions
+// of which the next batch consists so far; h and body are what Append would be
+// given now. It sends nothing and does not block. The next batch that is appended must
+// begin with the same bytes. body is copied.
+func (a *Appender) Show(h *change.BatchHeader, body []byte) {
+	if a.q.ahead.Load() == 0 {
+		return
+	}
+	if h.Version == 0 {
+		h.Version = change.FormatVersion
+	}
+	h.Total = a.chain.prev.Total + uint64(h.Txns)
+	if restart, b := a.chain.check(h); restart || b != nil || h.Chunked {
+		return // Append says what is wrong
+	}
+	a.q.recent.add(a, a.next, h, body, true)
+	a.shown = a.next
 }
 
 // fill builds the message in place: NATS copies it while publishing.

@@ -63,7 +63,7 @@ func TestCreate_DriftWhileRunningStopsTheNextAppender(t *testing.T) {
 	}
 	_, err := q.NewAppender(t.Context(), tail(t, q), queue.AppenderOptions{})
 	wantKind(t, err, queue.ErrConfig)
-	_, err = q.NewReader(t.Context(), 0)
+	_, err = q.NewReader(t.Context(), 0, queue.ReaderOptions{})
 	wantKind(t, err, queue.ErrConfig)
 	wantKind(t, q.Create(t.Context()), queue.ErrConfig)
 }

@@ -24,7 +24,8 @@
 //     registered subscription has flushed, and never inside a transaction.
 //
 // A reader in the process of the appender gets the batches that were appended
-// last from memory, once they are acknowledged (docs/adr/0008).
+// last from memory, once they are acknowledged (docs/adr/0008), or before if it
+// reads ahead (docs/adr/0009).
 //
 // The position of a subscriber is in its own database. Nothing that JetStream
 // keeps about consumers is relied on.

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +20,9 @@ var (
 	ErrFull = errors.New("queue is full")
 	// ErrLost: the queue no longer holds batches that it had acknowledged.
 	ErrLost = errors.New("queue lost acknowledged batches")
+	// ErrWithdrawn: a reader was shown what has not been stored since; see
+	// [ReaderOptions.Ahead].
+	ErrWithdrawn = errors.New("batches that were read ahead of the queue are not in it")
 	// ErrUnavailable: NATS cannot be reached or did not answer; the state of
 	// batches in flight is unknown until the tail is read again.
 	ErrUnavailable = errors.New("queue is unavailable")
@@ -95,7 +99,7 @@ func (e *Error) Unwrap() []error {
 // mending the queue. An appender that failed with a retryable error is
 // replaced by a new one from a freshly read [Queue.Tail].
 func Retryable(err error) bool {
-	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrFull) || errors.Is(err, ErrFenced)
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrFull) || errors.Is(err, ErrFenced) || errors.Is(err, ErrWithdrawn)
 }
 
 // Remedies that several errors share.
@@ -106,6 +110,11 @@ const (
 	remedyCorrupt = "restore the queue's store from a replica; or stop walferry, run walferry drop --queue, start it: a new queue begins where the slot stands, and a subscription that needs more than that says so"
 	remedyCreate  = "let the log reader create it; a subscription that needs more than the new queue holds says so"
 )
+
+// withdrawn says what became of a batch that was shown before it was stored.
+func (q *Queue) withdrawn(seq uint64, what string) *Error {
+	return &Error{Kind: ErrWithdrawn, Stream: q.stream, Seq: seq, Detail: fmt.Sprintf("sequence %d %s", seq, what)}
+}
 
 // unavailable wraps a failure of NATS as a transient error.
 func (q *Queue) unavailable(detail string, err error) *Error {

@@ -65,7 +65,7 @@ func TestReader_FindsADeletedBatchWhileSearching(t *testing.T) {
 	if err := rawStream(t, nc).DeleteMsg(t.Context(), 5); err != nil {
 		t.Fatal(err)
 	}
-	_, err := q.NewReader(t.Context(), at)
+	_, err := q.NewReader(t.Context(), at, queue.ReaderOptions{})
 	wantKind(t, err, queue.ErrHole)
 }
 
@@ -217,7 +217,7 @@ func TestReader_DeletedStreamIsReportedAndNeverCreated(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), q.Stream()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := q.NewReader(t.Context(), 1)
+	_, err := q.NewReader(t.Context(), 1, queue.ReaderOptions{})
 	wantKind(t, err, queue.ErrNoStream)
 	_, err = q.Tail(t.Context())
 	wantKind(t, err, queue.ErrNoStream)
@@ -239,7 +239,7 @@ func TestReader_PurgedBeyondItsPositionIsAHole(t *testing.T) {
 	}
 	_, err := r.Next(ctxFor(t, 10*time.Second))
 	wantKind(t, err, queue.ErrHole)
-	_, err = q.NewReader(t.Context(), from)
+	_, err = q.NewReader(t.Context(), from, queue.ReaderOptions{})
 	wantKind(t, err, queue.ErrHole)
 }
 
@@ -353,7 +353,7 @@ func readWhatIsLeft(t testing.TB, q *queue.Queue, from change.LSN, s *subscriber
 	if err != nil {
 		return err
 	}
-	r, err := q.NewReader(t.Context(), from)
+	r, err := q.NewReader(t.Context(), from, queue.ReaderOptions{})
 	if err != nil {
 		return err
 	}

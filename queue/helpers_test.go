@@ -238,7 +238,7 @@ func storeWith(t testing.TB, a *queue.Appender, bs ...batch) {
 
 func reader(t testing.TB, q *queue.Queue, from change.LSN) *queue.Reader {
 	t.Helper()
-	r, err := q.NewReader(ctxFor(t, 10*time.Second), from)
+	r, err := q.NewReader(ctxFor(t, 10*time.Second), from, queue.ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

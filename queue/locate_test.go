@@ -160,7 +160,7 @@ func TestReader_AfterTrimServesEveryPositionFromTheFloorAndRefusesTheRest(t *tes
 			}
 			begin := bs[res.FirstSeq-1].h.Prev
 			for _, p := range positions(bs, g.txs) {
-				r, err := q.NewReader(t.Context(), p)
+				r, err := q.NewReader(t.Context(), p, queue.ReaderOptions{})
 				if p < begin {
 					wantKind(t, err, queue.ErrHole)
 					continue

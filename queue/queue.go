@@ -52,6 +52,7 @@ type Queue struct {
 	prefix  string // of the JetStream API, with its last dot
 
 	readers atomic.Int64 // that are open
+	ahead   atomic.Int64 // those of them that read ahead
 	recent  recent
 }
 

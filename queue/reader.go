@@ -34,23 +34,36 @@ const (
 	readyWait = 20 * time.Millisecond
 )
 
-// A Delivery is one batch.
+// A Delivery is one batch, or whole transactions of one.
 type Delivery struct {
 	Seq    uint64
 	Header change.BatchHeader
 	// Body is valid until the next call of Next and must not be changed: other
 	// readers may have the same one.
 	Body []byte
+	// Part says that the next Delivery goes on with the same batch. Header and Body
+	// tell of this Delivery's transactions, but First is that of the batch.
+	Part bool
 	// Stored is when the queue stored the batch, by the server's clock, or when
-	// this process knew of it.
+	// this process knew of it, or of a part of it.
 	Stored time.Time
 	// Restart says that the chunked transaction of the batches before was
 	// not finished and is begun again, or given up, by this batch: what was
 	// received of it must be discarded.
 	Restart bool
-	// Pending is how many batches were stored after this one when the server
-	// sent it.
+	// Pending is how many batches were stored, or shown, after this one when the
+	// server sent it.
 	Pending uint64
+}
+
+// ReaderOptions say how a reader reads.
+type ReaderOptions struct {
+	// Ahead lets the reader have batches of an appender of the same Queue before
+	// they are stored, and in parts. If some of it is not stored in the end, as
+	// the appender has failed, Next returns an error of kind ErrWithdrawn, and
+	// reading has to begin again with a new reader at the position reached: the log still has
+	// what the queue does not have, and another appender will bring it.
+	Ahead bool
 }
 
 // A Reader returns the batches of a queue in order, each exactly once. It
@@ -58,10 +71,14 @@ type Delivery struct {
 // Its methods are for one goroutine at a time.
 type Reader struct {
 	q    *Queue
+	o    ReaderOptions
 	from change.LSN
 
 	chain   chain
 	next    uint64 // sequence number of the next batch
+	part    part   // what was returned of it
+	proven  uint64 // all up to here are known to be stored, or no longer needed
+	epoch   uint64 // of the appender of those after it
 	created time.Time
 	err     error
 
@@ -80,11 +97,19 @@ type Reader struct {
 	wg     sync.WaitGroup
 }
 
+// part is the beginning of a batch.
+type part struct {
+	bytes      int
+	crc        uint32
+	txns, rows int
+	end        change.LSN
+}
+
 // NewReader returns a reader that begins with the first batch that holds a
 // transaction which a subscriber at position from has not applied, or with the
 // next batch to be stored. The error is of kind ErrHole when such
 // transactions are no longer in the queue.
-func (q *Queue) NewReader(ctx context.Context, from change.LSN) (*Reader, error) {
+func (q *Queue) NewReader(ctx context.Context, from change.LSN, o ReaderOptions) (*Reader, error) {
 	s, err := q.locate(ctx, from)
 	if err != nil {
 		return nil, fmt.Errorf("find position %v: %w", from, err)
@@ -93,11 +118,14 @@ func (q *Queue) NewReader(ctx context.Context, from change.LSN) (*Reader, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{q: q, from: from, chain: s.chain, next: s.seq, created: info.Created}
+	r := &Reader{q: q, o: o, from: from, chain: s.chain, next: s.seq, proven: s.seq - 1, created: info.Created}
 	r.life, r.cancel = context.WithCancel(context.Background())
 	r.status = q.nc.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
 	r.timer = time.NewTimer(time.Hour)
 	q.readers.Add(1)
+	if o.Ahead {
+		q.ahead.Add(1)
+	}
 	return r, nil
 }
 
@@ -148,12 +176,46 @@ func (r *Reader) newest() (k kept, ok bool) {
 	if r.peeked != nil || r.opening != nil {
 		return k, false
 	}
-	k, where := r.q.recent.find(r.next, r.created, !r.recent)
+	f, where := r.look(!r.recent)
 	if r.recent = where != elsewhere; r.recent && r.sess != nil {
 		r.wg.Go(r.sess.remove)
 		r.sess = nil
 	}
-	return k, where == here
+	return f.kept, where == here
+}
+
+// look looks for the next batch among the recent ones.
+func (r *Reader) look(near bool) (found, whereabouts) {
+	for {
+		f, where := r.q.recent.find(r.place(), near)
+		if where == elsewhere {
+			return f, where
+		}
+		r.proven, r.epoch = max(r.proven, min(f.stored, r.next-1)), f.epoch
+		if where != here || f.part || r.part.bytes == 0 || len(f.body) > r.part.bytes {
+			return f, where
+		}
+		r.pass(f.header) // nothing came after the part that was shown
+	}
+}
+
+// place is where the reader is, for recent.
+func (r *Reader) place() place {
+	p := place{seq: r.next, off: r.part.bytes, created: r.created, ahead: r.o.Ahead}
+	if !r.sure() {
+		p.epoch = r.epoch
+	}
+	return p
+}
+
+// sure reports whether all that was returned is known to be stored.
+func (r *Reader) sure() bool { return r.next-1 <= r.proven && r.part.bytes == 0 }
+
+// pass notes that all of the next batch has been returned.
+func (r *Reader) pass(h change.BatchHeader) {
+	r.chain = chainAfter(h)
+	r.part = part{}
+	r.next++
 }
 
 // Ready reports whether Next would return at once. When the batch before had
@@ -167,7 +229,7 @@ func (r *Reader) Ready() bool {
 	case r.peeked != nil:
 		return true
 	case r.recent:
-		_, where := r.q.recent.find(r.next, r.created, false)
+		_, where := r.look(false)
 		return where == here
 	case r.poll():
 		return true
@@ -222,10 +284,15 @@ func (r *Reader) parse(m *nats.Msg) (kept, error) {
 	if err != nil {
 		return kept{}, r.q.corrupt(r.next, err)
 	}
+	if p := &r.part; p.bytes > 0 && (h.Chunked || h.Txns < p.txns || len(m.Data) < p.bytes || change.UpdateCRC(0, m.Data[:p.bytes]) != p.crc) {
+		return kept{}, r.q.withdrawn(r.next, "is another one than was begun")
+	}
+	r.proven = r.next
 	return kept{seq: r.next, header: h, body: m.Data, time: meta.Timestamp, pending: meta.NumPending}, nil
 }
 
-// deliver verifies that a batch follows the one before and hands it out.
+// deliver verifies that a batch follows the one before and hands it out, or what
+// was not returned of it.
 func (r *Reader) deliver(k kept) (*Delivery, error) {
 	r.pending = k.pending
 	restart, b := r.chain.check(&k.header)
@@ -239,9 +306,19 @@ func (r *Reader) deliver(k kept) (*Delivery, error) {
 			return nil, err
 		}
 	}
-	r.chain = chainAfter(k.header)
-	r.d = Delivery{Seq: k.seq, Header: k.header, Body: k.body, Stored: k.time, Restart: restart, Pending: k.pending}
-	r.next++
+	r.d = Delivery{Seq: k.seq, Header: k.header, Body: k.body, Part: k.part, Stored: k.time, Restart: restart, Pending: k.pending}
+	if p := &r.part; p.bytes > 0 {
+		r.d.Header.Prev, r.d.Restart = p.end, false
+		r.d.Header.Txns -= p.txns
+		r.d.Header.Rows -= p.rows
+		r.d.Body = k.body[p.bytes:]
+	}
+	if k.part {
+		h := &k.header
+		r.part = part{bytes: len(k.body), crc: change.UpdateCRC(r.part.crc, r.d.Body), txns: h.Txns, rows: h.Rows, end: h.End}
+	} else {
+		r.pass(k.header)
+	}
 	return &r.d, nil
 }
 
@@ -265,7 +342,7 @@ func (r *Reader) receive(ctx context.Context) (*nats.Msg, error) {
 				return nil, err
 			}
 			waiting = time.Now()
-			if _, where := r.q.recent.find(r.next, r.created, true); where != elsewhere {
+			if _, where := r.look(true); where != elsewhere {
 				return nil, nil
 			}
 			continue
@@ -324,7 +401,7 @@ func (r *Reader) wait(ctx context.Context, waiting time.Time) error {
 // follow waits until the next batch is stored by the appender of this process, or
 // until that ends. At times it sees whether the stream is still there.
 func (r *Reader) follow(ctx context.Context) error {
-	news := r.q.recent.news(r.next, r.created)
+	news := r.q.recent.news(r.place())
 	if news == nil {
 		return nil
 	}
@@ -341,7 +418,9 @@ func (r *Reader) follow(ctx context.Context) error {
 		r.leave()
 	case <-news:
 	case <-r.timer.C:
-		r.leave()
+		if r.sure() { // otherwise the appender waits for an answer
+			r.leave()
+		}
 	}
 	return nil
 }
@@ -392,6 +471,9 @@ func (r *Reader) reset() {
 func (r *Reader) Close() error {
 	r.once.Do(func() {
 		r.q.readers.Add(-1)
+		if r.o.Ahead {
+			r.q.ahead.Add(-1)
+		}
 		r.cancel()
 		r.wg.Wait()
 		if o := r.opening; o != nil && o.sess != nil && o.sess != r.sess {

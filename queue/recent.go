@@ -16,29 +16,51 @@ const recentBytes = 32 << 20
 // publisher that is idle takes no memory.
 const recentTime = 10 * time.Second
 
+// recentNear is how many batches a reader may be from the end of the queue to have
+// batches kept for it. Readers further behind read from the stream for long yet.
+const recentNear = 64
+
 // recent keeps the batches that this process has appended last, so that readers
 // in the same process that are nearly at the end of the queue get them from
-// here, and the server does not send back what it was sent a moment ago. It
-// holds nothing that the queue does not hold: a batch is shown when it is
-// acknowledged, and all of them are forgotten when their appender ends.
+// here, and the server does not send back what it was sent a moment ago.
+//
+// A batch is shown when it is acknowledged. Readers with [ReaderOptions.Ahead] are
+// also shown batches that are on their way, and the whole transactions of the
+// one that is being packed, as long as no chunk of a transaction is before them. They may
+// thus see what is never stored. All batches are forgotten when their appender ends.
 type recent struct {
 	mu      sync.Mutex
 	owner   *Appender
+	epoch   uint64    // number of owner, from 1
+	proven  bool      // the owner has been acknowledged a batch
 	created time.Time // of the stream
-	batches []kept    // with consecutive sequence numbers
+	batches []kept    // with consecutive sequence numbers; only the last may be a part
 	bytes   int64     // of their bodies
 	stored  uint64    // last sequence number that is acknowledged
+	ahead   uint64    // last one that is shown as a whole to those who read ahead
+	wanted  uint64    // highest that a reader has looked for
 	changed chan struct{}
 	expiry  *time.Timer
 }
 
-// kept is a batch. The body is not changed any more.
+// kept is a batch. The body is not changed any more, but it grows while it is a
+// part.
 type kept struct {
 	seq     uint64
-	header  change.BatchHeader
+	header  change.BatchHeader // of what body holds
 	body    []byte
-	time    time.Time // when it was acknowledged
-	pending uint64    // batches stored after it
+	part    bool      // more may follow in this batch
+	time    time.Time // when it was acknowledged, or shown first
+	pending uint64    // batches shown after it
+}
+
+// place is where a reader is.
+type place struct {
+	seq     uint64    // of the batch that it wants next
+	off     int       // bytes of the body that it has had
+	created time.Time // of its stream
+	ahead   bool
+	epoch   uint64 // of the appender of what it was shown and may not be stored; 0: nothing
 }
 
 // whereabouts is where a batch is, for a reader that wants it next.
@@ -46,7 +68,7 @@ type whereabouts int
 
 const (
 	elsewhere whereabouts = iota // in the stream, or nowhere
-	coming                       // the next to be stored
+	coming                       // the next to be shown
 	here
 )
 
@@ -55,7 +77,8 @@ func (r *recent) begin(a *Appender, created time.Time, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.drop()
-	r.owner, r.created, r.stored = a, created, seq
+	r.owner, r.created, r.stored, r.ahead, r.proven = a, created, seq, seq, false
+	r.epoch++
 }
 
 // end forgets everything when a was the one that appends.
@@ -84,19 +107,42 @@ func (r *recent) signal() {
 	}
 }
 
-// add keeps a copy of a batch that is about to be sent.
-func (r *recent) add(a *Appender, seq uint64, h *change.BatchHeader, body []byte) {
-	k := kept{seq: seq, header: *h, body: append([]byte(nil), body...)}
+// add keeps a copy of a batch that is about to be sent, or of as much of it as there
+// is. body begins with what was kept of the batch before.
+func (r *recent) add(a *Appender, seq uint64, h *change.BatchHeader, body []byte, part bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.owner != a {
+	if r.owner != a || seq > r.wanted+recentNear {
 		return
 	}
-	if n := len(r.batches); n > 0 && r.batches[n-1].seq+1 != seq {
-		r.drop() // some were not kept, as nobody was reading
+	k := r.open(seq)
+	k.header, k.part = *h, part
+	r.bytes += int64(len(body) - len(k.body))
+	k.body = append(k.body, body[len(k.body):]...)
+	if k.time.IsZero() {
+		k.time = time.Now()
 	}
-	r.batches = append(r.batches, k)
-	r.bytes += int64(len(k.body))
+	r.shed()
+	if r.extend() || part && r.proven && seq == r.ahead+1 {
+		r.signal()
+	}
+}
+
+// open returns the batch at seq, which is the last, or a new one.
+func (r *recent) open(seq uint64) *kept {
+	n := len(r.batches)
+	if n > 0 && r.batches[n-1].seq == seq {
+		return &r.batches[n-1]
+	}
+	if n > 0 && (r.batches[n-1].seq+1 != seq || r.batches[n-1].part) {
+		r.drop() // some were not kept, as nobody was near
+	}
+	r.batches = append(r.batches, kept{seq: seq})
+	return &r.batches[len(r.batches)-1]
+}
+
+// shed forgets the oldest batches if there are too many.
+func (r *recent) shed() {
 	n := 0
 	for r.bytes > recentBytes && n < len(r.batches) {
 		r.bytes -= int64(len(r.batches[n].body))
@@ -106,6 +152,24 @@ func (r *recent) add(a *Appender, seq uint64, h *change.BatchHeader, body []byte
 	if n > 0 {
 		r.batches = r.batches[n:]
 	}
+}
+
+// extend moves ahead, and reports whether it has moved. An appender must have
+// been acknowledged something first: while the queue is full, one after another
+// comes and fails.
+func (r *recent) extend() bool {
+	before := r.ahead
+	r.ahead = max(r.ahead, r.stored)
+	if !r.proven {
+		return r.ahead != before
+	}
+	for i := r.index(r.ahead + 1); i >= 0 && i < len(r.batches); i++ {
+		if k := &r.batches[i]; k.part || k.header.Chunked {
+			break
+		}
+		r.ahead++
+	}
+	return r.ahead != before
 }
 
 // acknowledge shows the batches up to seq.
@@ -118,7 +182,8 @@ func (r *recent) acknowledge(a *Appender, seq uint64, now time.Time) {
 	for i := r.index(r.stored + 1); i >= 0 && i < len(r.batches) && r.batches[i].seq <= seq; i++ {
 		r.batches[i].time = now
 	}
-	r.stored = seq
+	r.stored, r.proven = seq, true
+	r.extend()
 	r.signal()
 	if r.expiry == nil {
 		r.expiry = time.AfterFunc(recentTime, r.expire)
@@ -144,34 +209,53 @@ func (r *recent) index(seq uint64) int {
 	return int(seq - r.batches[0].seq)
 }
 
-// find looks for a batch of the stream that was created then. near says that the
-// batch must not be one of those that are forgotten soon.
-func (r *recent) find(seq uint64, created time.Time, near bool) (kept, whereabouts) {
+// found is a batch for a reader, and what it may know with it.
+type found struct {
+	kept
+	epoch  uint64
+	stored uint64
+}
+
+// find looks for the batch that a reader wants. near says that it must not be one
+// of those that are forgotten soon.
+func (r *recent) find(p place, near bool) (found, whereabouts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.look(p, near)
+}
+
+// look is find with r.mu held.
+func (r *recent) look(p place, near bool) (found, whereabouts) {
+	if r.owner == nil || !r.created.Equal(p.created) || p.epoch != 0 && p.epoch != r.epoch {
+		return found{}, elsewhere
+	}
+	r.wanted = max(r.wanted, p.seq)
+	f := found{epoch: r.epoch, stored: r.stored}
+	last := r.stored
+	if p.ahead {
+		last = r.ahead
+	}
+	i := r.index(p.seq)
+	kept := i >= 0 && i < len(r.batches)
 	switch {
-	case r.owner == nil || !r.created.Equal(created):
-		return kept{}, elsewhere
-	case seq == r.stored+1:
-		return kept{}, coming
-	case seq > r.stored:
-		return kept{}, elsewhere
+	case p.seq > last+1:
+		return found{}, elsewhere
+	case p.seq == last+1 && !(p.ahead && r.proven && kept && r.batches[i].part && len(r.batches[i].body) > p.off):
+		return f, coming
+	case !kept, near && r.bytes > recentBytes/2 && i < len(r.batches)/2:
+		return found{}, elsewhere
 	}
-	i := r.index(seq)
-	if i < 0 || i >= len(r.batches) || near && r.bytes > recentBytes/2 && i < len(r.batches)/2 {
-		return kept{}, elsewhere
-	}
-	k := r.batches[i]
-	k.pending = r.stored - seq
-	return k, here
+	f.kept = r.batches[i]
+	f.pending = max(last, p.seq) - p.seq
+	return f, here
 }
 
 // news returns a channel that is closed at the next change, or nil when the
-// batch is no longer the next to be stored.
-func (r *recent) news(seq uint64, created time.Time) <-chan struct{} {
+// batch is no longer the next to be shown.
+func (r *recent) news(p place) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.owner == nil || !r.created.Equal(created) || seq != r.stored+1 {
+	if _, where := r.look(p, false); where != coming {
 		return nil
 	}
 	if r.changed == nil {

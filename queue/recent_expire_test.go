@@ -15,12 +15,12 @@ func TestRecent_IsEmptySomeTimeAfterTheLastAcknowledgement(t *testing.T) {
 		created := time.Now()
 		r.begin(a, created, 7)
 		for seq := uint64(8); seq <= 10; seq++ {
-			r.add(a, seq, &change.BatchHeader{}, make([]byte, 100))
+			r.add(a, seq, &change.BatchHeader{}, make([]byte, 100), false)
 		}
 		want := func(seq uint64, want whereabouts, bytes int64) {
 			t.Helper()
 			synctest.Wait()
-			_, have := r.find(seq, created, false)
+			_, have := r.find(place{seq: seq, created: created}, false)
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if have != want || r.bytes != bytes {
@@ -38,7 +38,7 @@ func TestRecent_IsEmptySomeTimeAfterTheLastAcknowledgement(t *testing.T) {
 		time.Sleep(recentTime)
 		want(10, elsewhere, 0)
 		want(11, coming, 0)
-		r.add(a, 11, &change.BatchHeader{}, make([]byte, 50))
+		r.add(a, 11, &change.BatchHeader{}, make([]byte, 50), false)
 		r.acknowledge(a, 11, time.Now())
 		want(11, here, 50)
 		r.end(a)

@@ -134,6 +134,13 @@ func TestReader_BehindTheRecentBatchesReadsTheStream(t *testing.T) {
 	for _, b := range bs[1:] {
 		wantBatch(t, next(t, r), b)
 	}
+	noBatch(t, r)
+	wantConsumers(t, js, q, 0)
+	for range 10 {
+		b := g.packed(1)
+		storeWith(t, a, b)
+		wantBatch(t, next(t, r), b)
+	}
 	wantConsumers(t, js, q, 0)
 }
 

@@ -46,10 +46,10 @@ type opening struct {
 func (r *Reader) open(old *session, keep bool) {
 	o := &opening{done: make(chan struct{})}
 	r.opening = o
-	next := r.next
+	next, proven := r.next, r.proven
 	r.wg.Go(func() {
 		defer close(o.done)
-		o.sess, o.err = r.openRetrying(next, old, keep)
+		o.sess, o.err = r.openRetrying(next, proven, old, keep)
 	})
 }
 
@@ -68,6 +68,7 @@ func (r *Reader) join(ctx context.Context) error {
 	if o.err != nil {
 		return o.err
 	}
+	r.proven = r.next - 1
 	if r.sess != nil && r.sess != o.sess {
 		r.reset()
 	}
@@ -79,13 +80,13 @@ func (r *Reader) join(ctx context.Context) error {
 // cluster that elects a leader may not know it yet.
 const noStreamGrace = 15 * time.Second
 
-func (r *Reader) openRetrying(next uint64, old *session, keep bool) (*session, error) {
+func (r *Reader) openRetrying(next, proven uint64, old *session, keep bool) (*session, error) {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = 50 * time.Millisecond
 	b.MaxInterval = 5 * time.Second
 	var absent time.Time
 	for {
-		s, err := r.openSession(r.life, next, old, keep)
+		s, err := r.openSession(r.life, next, proven, old, keep)
 		switch {
 		case err == nil:
 			return s, nil
@@ -110,13 +111,13 @@ func (r *Reader) openRetrying(next uint64, old *session, keep bool) (*session, e
 	}
 }
 
-func (r *Reader) openSession(ctx context.Context, next uint64, old *session, keep bool) (*session, error) {
+func (r *Reader) openSession(ctx context.Context, next, proven uint64, old *session, keep bool) (*session, error) {
 	q := r.q
 	info, err := q.streamInfo(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.verifyStream(ctx, info, next); err != nil {
+	if err := r.verifyStream(ctx, info, next, proven); err != nil {
 		return nil, err
 	}
 	if keep && info.State.LastSeq < next {
@@ -154,13 +155,16 @@ func (r *Reader) openSession(ctx context.Context, next uint64, old *session, kee
 	return s, nil
 }
 
-// verifyStream compares the stream with what the reader knows of it.
-func (r *Reader) verifyStream(ctx context.Context, info *jetstream.StreamInfo, next uint64) error {
+// verifyStream compares the stream with what the reader knows of it. proven is the
+// last batch of which it knows that it was stored.
+func (r *Reader) verifyStream(ctx context.Context, info *jetstream.StreamInfo, next, proven uint64) error {
 	q := r.q
 	st := &info.State
 	switch {
 	case !info.Created.Equal(r.created):
 		return q.recreated(r.created, info.Created)
+	case st.LastSeq+1 < next && proven < next-1:
+		return q.withdrawn(next-1, fmt.Sprintf("is not stored: the stream ends at %d", st.LastSeq))
 	case st.LastSeq+1 < next:
 		return &Error{
 			Kind: ErrLost, Stream: q.stream, Seq: next - 1,
@@ -172,7 +176,7 @@ func (r *Reader) verifyStream(ctx context.Context, info *jetstream.StreamInfo, n
 			Detail: fmt.Sprintf("sequence %d is needed, the queue begins at %d", next, st.FirstSeq), Remedy: remedyCopy,
 		}
 	}
-	if err := r.verifyLast(ctx, st, next-1); err != nil || st.LastSeq < next {
+	if err := r.verifyLast(ctx, st, next-1, proven); err != nil || st.LastSeq < next {
 		return err
 	}
 	_, err := q.probe(ctx, next)
@@ -186,7 +190,7 @@ func (r *Reader) verifyStream(ctx context.Context, info *jetstream.StreamInfo, n
 // stored, is the one of then: a server that was put back to an earlier state and
 // filled again has other batches under the same numbers, perhaps with the same
 // positions.
-func (r *Reader) verifyLast(ctx context.Context, st *jetstream.StreamState, seq uint64) error {
+func (r *Reader) verifyLast(ctx context.Context, st *jetstream.StreamState, seq, proven uint64) error {
 	if !r.chain.known || seq < st.FirstSeq || seq > st.LastSeq {
 		return nil
 	}
@@ -201,8 +205,11 @@ func (r *Reader) verifyLast(ctx context.Context, st *jetstream.StreamState, seq 
 	if equal := a.CommitTime.Equal(b.CommitTime); equal {
 		a.CommitTime, b.CommitTime = time.Time{}, time.Time{}
 	}
-	if a == b {
+	switch {
+	case a == b:
 		return nil
+	case proven < seq:
+		return r.q.withdrawn(seq, "is another one than was read")
 	}
 	return &Error{
 		Kind: ErrLost, Stream: r.q.stream, Seq: seq, Want: b.End, Have: a.End,

@@ -10,7 +10,7 @@ import (
 )
 
 // batcher packs messages into batches and cuts transactions that do not fit.
-// It does no I/O but through sink, keeps no clock, and is used by one
+// It does no I/O but through sink and shows, keeps no clock, and is used by one
 // goroutine.
 //
 // A batch under construction is: complete transactions in body[:txStart], then
@@ -21,6 +21,7 @@ import (
 // generation of the last batch that has it.
 type batcher struct {
 	sink  func(ctx context.Context, h *change.BatchHeader, body []byte) error
+	shows func(h *change.BatchHeader, body []byte)
 	limit int // bytes of a body
 
 	system   uint64
@@ -38,6 +39,7 @@ type batcher struct {
 	end         change.LSN
 	commitTime  time.Time
 	xid         change.XID
+	shown       int // of them
 
 	tx     transaction
 	inTx   bool
@@ -418,6 +420,16 @@ func (b *batcher) flush(ctx context.Context) error {
 	return b.sendPacked(ctx)
 }
 
+// show shows the complete transactions, which stay in the batch.
+func (b *batcher) show() {
+	if b.txns == b.shown {
+		return
+	}
+	h := b.packed()
+	b.shows(&h, b.body[:b.txStart])
+	b.shown = b.txns
+}
+
 // abandon forgets the transaction that is being received.
 func (b *batcher) abandon() {
 	if b.inTx {
@@ -503,16 +515,22 @@ func (b *batcher) header() change.BatchHeader {
 	return change.BatchHeader{Version: change.FormatVersion, System: b.system, Timeline: b.timeline, Prev: b.prev}
 }
 
-// sendPacked sends the complete transactions; body must hold nothing else.
-func (b *batcher) sendPacked(ctx context.Context) error {
+// packed describes the complete transactions.
+func (b *batcher) packed() change.BatchHeader {
 	h := b.header()
 	h.First, h.Last, h.End = b.first, b.last, b.end
 	h.Txns, h.Rows, h.CommitTime, h.XID = b.txns, b.rows, b.commitTime, b.xid
+	return h
+}
+
+// sendPacked sends the complete transactions; body must hold nothing else.
+func (b *batcher) sendPacked(ctx context.Context) error {
+	h := b.packed()
 	if err := b.sink(ctx, &h, b.body); err != nil {
 		return err
 	}
 	b.prev = b.end
-	b.txns, b.rows = 0, 0
+	b.txns, b.rows, b.shown = 0, 0, 0
 	b.reset()
 	return nil
 }

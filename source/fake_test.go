@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type memQueue struct {
 	refuse   error
 	created  time.Time
 	current  *memAppender
+	shows    int   // calls of Show
+	badShow  error // the first that was wrong
 	inFlight []memBatch
 }
 
@@ -134,6 +137,24 @@ type memAppender struct {
 	end      change.LSN // durable
 	err      error
 	closed   bool
+	shown    memBatch // of the next batch
+}
+
+// Show keeps what the next batch must begin with.
+func (a *memAppender) Show(h *change.BatchHeader, body []byte) {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.q.shows++
+	if s := a.shown; !a.begins(h, body) || h.Txns <= s.h.Txns {
+		a.q.badShow = fmt.Errorf("shown: %+v after %+v", *h, s.h)
+	}
+	a.shown = memBatch{*h, slices.Clone(body)}
+}
+
+// begins reports whether a batch begins with what was shown of it.
+func (a *memAppender) begins(h *change.BatchHeader, body []byte) bool {
+	s := a.shown
+	return s.h.Txns == 0 || s.h.Prev == h.Prev && s.h.First == h.First && s.h.Txns <= h.Txns && s.h.End <= h.End && !h.Chunked && bytes.HasPrefix(body, s.body)
 }
 
 func (a *memAppender) Append(ctx context.Context, h *change.BatchHeader, body []byte) error {
@@ -158,6 +179,13 @@ func (a *memAppender) Append(ctx context.Context, h *change.BatchHeader, body []
 	if len(body) > a.q.limit {
 		return fmt.Errorf("append: body of %d bytes", len(body))
 	}
+	if a.q.badShow != nil {
+		return a.q.badShow
+	}
+	if !a.begins(h, body) {
+		return fmt.Errorf("append: %+v does not begin with what was shown, %+v", *h, a.shown.h)
+	}
+	a.shown = memBatch{}
 	a.q.inFlight = append(a.q.inFlight, memBatch{*h, slices.Clone(body)})
 	if !a.q.hold {
 		a.settle()

@@ -21,6 +21,7 @@ type steps struct {
 }
 
 func (s *steps) Append(context.Context, *change.BatchHeader, []byte) error { return nil }
+func (s *steps) Show(*change.BatchHeader, []byte)                          {}
 func (s *steps) Durable() (change.LSN, uint64)                             { return change.LSN(s.end.Load()), 0 }
 func (s *steps) InFlight() int                                             { return 0 }
 func (s *steps) Progress() <-chan struct{}                                 { return s.progress }

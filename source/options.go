@@ -69,6 +69,7 @@ type Queue interface {
 // Appender is the end of a queue; see [queue.Appender].
 type Appender interface {
 	Append(ctx context.Context, h *change.BatchHeader, body []byte) error
+	Show(h *change.BatchHeader, body []byte)
 	Durable() (end change.LSN, seq uint64)
 	InFlight() int
 	Progress() <-chan struct{}

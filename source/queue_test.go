@@ -38,7 +38,7 @@ func readAll(t testing.TB, q *queue.Queue, from change.LSN) []memBatch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := q.NewReader(ctx, from)
+	r, err := q.NewReader(ctx, from, queue.ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

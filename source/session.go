@@ -167,7 +167,7 @@ func (s *session) begin(st start) error {
 	s.dec.Protocol = 1
 	limit := min(s.o.BatchBytes, s.o.Queue.MaxBatch())
 	s.b = &batcher{
-		sink: s.append, limit: limit, cache: newCatalog(), body: make([]byte, 0, limit),
+		sink: s.append, shows: s.app.Show, limit: limit, cache: newCatalog(), body: make([]byte, 0, limit),
 		system: s.server.system, timeline: s.server.timeline, prev: st.at, resume: st.resume, seam: st.seam,
 	}
 	if st.seam != nil {

@@ -88,6 +88,7 @@ func (s *session) idle(ctx context.Context) error {
 	}
 	next := s.now.Add(tick)
 	if s.b.inTx {
+		s.b.show()
 		s.extendDeadline(next)
 		return nil
 	}
@@ -103,6 +104,7 @@ func (s *session) idle(ctx context.Context) error {
 				return err
 			}
 		}
+		s.b.show() // unless it was sent
 		if s.b.pending() && wait > 0 {
 			s.setDeadline(s.now.Add(wait))
 			return nil

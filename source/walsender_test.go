@@ -168,6 +168,7 @@ type nullQueue struct {
 
 func (q *nullQueue) Tail(context.Context) (queue.Tail, error)                  { return queue.Tail{Empty: true}, nil }
 func (q *nullQueue) NewAppender(context.Context, queue.Tail) (Appender, error) { return q, nil }
+func (q *nullQueue) Show(*change.BatchHeader, []byte)                          {}
 func (q *nullQueue) Durable() (change.LSN, uint64)                             { return change.LSN(q.end.Load()), 0 }
 func (q *nullQueue) InFlight() int                                             { return 0 }
 func (q *nullQueue) Progress() <-chan struct{}                                 { return q.c }
