@@ -207,18 +207,27 @@ func TestReader_AheadGoesOnOrIsWithdrawn(t *testing.T) {
 		a, r, _ = proven(t, g, q)
 		return q, openQueue(t, connectTo(t, srv), queue.Options{}), g, a, r
 	}
-	t.Run("nothing is stored", func(t *testing.T) {
+	// lost is a reader that was shown batches, made by f, which the server took with it
+	// when it was killed.
+	lost := func(t *testing.T, f func(g *gen) []batch) (g *gen, q, other *queue.Queue, r *queue.Reader) {
 		srv, q := startProcess(t)
-		g := newGen()
+		g = newGen()
 		a, r, _ := proven(t, g, q)
 		srv.Pause()
-		bs := []batch{g.packed(1), g.packed(1)}
-		for _, b := range bs {
+		for _, b := range f(g) {
 			appendTo(t, a, b)
 			wantBatch(t, next(t, r), b)
 		}
-		srv.Kill() // with what waits in its socket
+		srv.Kill()
 		srv.Start()
+		return g, q, openQueue(t, connectTo(t, srv), queue.Options{}), r
+	}
+	t.Run("nothing is stored", func(t *testing.T) {
+		var bs []batch
+		g, q, _, r := lost(t, func(g *gen) []batch {
+			bs = []batch{g.packed(1), g.packed(1)}
+			return bs
+		})
 		wantWithdrawn(t, r)
 		if d, err := r.Next(t.Context()); !errors.Is(err, queue.ErrWithdrawn) {
 			t.Errorf("batch %+v and error %v after the last error", d, err)
@@ -273,28 +282,20 @@ func TestReader_AheadGoesOnOrIsWithdrawn(t *testing.T) {
 		wantWithdrawn(t, r)
 	})
 	t.Run("another batch is stored in its place", func(t *testing.T) {
-		srv, q := startProcess(t)
-		g := newGen()
-		a, r, _ := proven(t, g, q)
-		srv.Pause()
-		p := g.parts(2)
-		appendTo(t, a, p[1])
-		wantBatch(t, next(t, r), p[1])
-		srv.Kill()
-		srv.Start()
-		store(t, openQueue(t, connectTo(t, srv), queue.Options{}), p[0])
+		var p []batch
+		_, _, other, r := lost(t, func(g *gen) []batch {
+			p = g.parts(2)
+			return p[1:]
+		})
+		store(t, other, p[0])
 		wantWithdrawn(t, r)
 	})
 	t.Run("the next appender in the process has other batches", func(t *testing.T) {
-		srv, q := startProcess(t)
-		g := newGen()
-		a, r, _ := proven(t, g, q)
-		srv.Pause()
-		p := g.parts(2)
-		appendTo(t, a, p[1])
-		wantBatch(t, next(t, r), p[1])
-		srv.Kill()
-		srv.Start()
+		var p []batch
+		_, q, _, r := lost(t, func(g *gen) []batch {
+			p = g.parts(2)
+			return p[1:]
+		})
 		eventually(t, 10*time.Second, func() error {
 			_, err := q.Tail(t.Context())
 			return err

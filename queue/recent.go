@@ -20,6 +20,10 @@ const recentTime = 10 * time.Second
 // batches kept for it. Readers further behind read from the stream for long yet.
 const recentNear = 64
 
+// partNear is recentNear for parts. Who is further behind gets batches as a whole,
+// and they need not be copied piece by piece.
+const partNear = 8
+
 // recent keeps the batches that this process has appended last, so that readers
 // in the same process that are nearly at the end of the queue get them from
 // here, and the server does not send back what it was sent a moment ago.
@@ -112,7 +116,11 @@ func (r *recent) signal() {
 func (r *recent) add(a *Appender, seq uint64, h *change.BatchHeader, body []byte, part bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.owner != a || seq > r.wanted+recentNear {
+	near := uint64(recentNear)
+	if part {
+		near = partNear
+	}
+	if r.owner != a || seq > r.wanted+near {
 		return
 	}
 	k := r.open(seq)
