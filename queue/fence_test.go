@@ -154,7 +154,8 @@ func killServer(t *testing.T, oneProcess bool) {
 		}
 	}
 	wg.Wait()
-	checkStored(t, q, from, bs)
+	// The connections above may not know yet that the server is back.
+	checkStored(t, openQueue(t, connectTo(t, srv), queue.Options{}), from, bs)
 }
 
 func TestAppender_FrozenServerIsATransientFailureWithoutReordering(t *testing.T) {
