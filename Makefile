@@ -81,7 +81,7 @@ sizes: ## the full sizes: 20 million rows in one transaction, a value of 300 MB 
 	$(GO) test ./integration/sizes -run 'TestSize$(if $(ONLY),.*$(ONLY))' -v -count=1 -timeout 6h -sizes.full
 
 .PHONY: bench
-bench: ## against PostgreSQL's own replication: WORKLOADS=w1,w3 RUNS=3 SCALE=1; about 20 minutes
+bench: ## against PostgreSQL's own replication: WORKLOADS=w1,w3 RUNS=3 SCALE=1; 13 to 45 minutes
 	$(GO) run ./integration/bench/cmd/bench $(if $(WORKLOADS),-workloads '$(WORKLOADS)') -runs $(RUNS) -scale $(SCALE)
 
 .PHONY: microbench
