@@ -3,6 +3,8 @@ package holes
 import (
 	"testing"
 	"time"
+
+	"github.com/walferry/walferry/internal/pgtest"
 )
 
 // The stream is deleted while walferry runs. Who has everything goes on with the
@@ -15,6 +17,7 @@ func TestStreamDeletedWhileRunning(t *testing.T) {
 		s.commit(3)
 		s.equal("live")
 		s.settled()
+		s.caughtUp()
 		if err := s.jetstream().DeleteStream(t.Context(), stream); err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +35,9 @@ func TestStreamDeletedWhileStopped(t *testing.T) {
 		s.commit(3)
 		s.equal("live")
 		s.settled()
-		s.stop("live", "")
+		s.stop("")
+		s.caughtUp()
+		s.stop("live")
 		s.commit(2)
 		if err := s.jetstream().DeleteStream(t.Context(), stream); err != nil {
 			t.Fatal(err)
@@ -63,6 +68,22 @@ func (s *site) recoverBehind(texts ...string) {
 
 // settled waits until the slot has everything confirmed that it can.
 func (s *site) settled() { s.t.Helper(); time.Sleep(1500 * time.Millisecond) }
+
+// caughtUp waits until subscriber live has the positions of log without transactions
+// too that the slot has confirmed. The log reader goes on bringing such while it runs.
+func (s *site) caughtUp() {
+	s.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		confirmed := pgtest.QueryString(s.t, s.pub, "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '"+s.slot+"'")
+		if pgtest.QueryString(s.t, s.subs["live"], "SELECT position >= '"+confirmed+"' FROM walferry.subscription") == "t" {
+			return
+		}
+		if time.Now().After(end) {
+			s.explain("live")
+			s.t.Fatalf("subscriber live does not reach %s, which the slot has confirmed", confirmed)
+		}
+	}
+}
 
 // A batch in the middle is deleted before the applier that needs it gets there.
 func TestBatchDeletedFromTheMiddle(t *testing.T) {
