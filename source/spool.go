@@ -17,8 +17,8 @@ import (
 // bytes each, and the message without its transaction ID. Nothing in it
 // outlives the session, so nothing is synced.
 //
-// In memory are a write buffer for each open transaction, and the IDs of
-// those of its subtransactions that were aborted after changes of theirs had
+// In memory are a write buffer for each open transaction, and the IDs of its
+// subtransactions, and of those that were aborted after changes of theirs had
 // been streamed.
 type spool struct {
 	dir  string
@@ -31,7 +31,9 @@ type spooled struct {
 	f       *os.File
 	w       *bufio.Writer
 	size    int64
-	aborted map[change.XID]bool
+	last    change.XID // that has written
+	subs    xidSet     // that have written
+	aborted xidSet
 	lastCut int64 // size at the last abort of a subtransaction
 }
 
@@ -79,7 +81,7 @@ func (s *spool) start(xid change.XID, first bool) error {
 		if len(s.txns)*spoolBuffer > spoolMemory {
 			size = 4 << 10
 		}
-		t = &spooled{f: f, w: bufio.NewWriterSize(f, size)}
+		t = &spooled{f: f, w: bufio.NewWriterSize(f, size), last: xid, subs: xidSet{}, aborted: xidSet{}}
 		s.txns[xid] = t
 	}
 	s.cur = t
@@ -103,6 +105,10 @@ func (s *spool) write(sub change.XID, msg []byte) error {
 		return fmt.Errorf("spool: %w", err)
 	}
 	t.size += int64(len(h) + len(msg))
+	if sub != t.last && sub != 0 {
+		t.last = sub
+		t.subs.add(sub)
+	}
 	return nil
 }
 
@@ -116,12 +122,13 @@ func (s *spool) abort(xid, sub change.XID) error {
 	if xid == sub {
 		return s.drop(xid)
 	}
-	if t.aborted == nil {
-		t.aborted = map[change.XID]bool{}
-	}
-	t.aborted[sub] = true
-	t.lastCut = t.size
+	t.abort(sub)
 	return nil
+}
+
+func (t *spooled) abort(sub change.XID) {
+	t.aborted.add(sub)
+	t.lastCut = t.size
 }
 
 func (s *spool) drop(xid change.XID) error {
@@ -170,7 +177,7 @@ func (s *spool) replay(xid change.XID, f func(msg []byte, aborted, current bool)
 		if _, err := io.ReadFull(r, s.buf[:n]); err != nil {
 			return fmt.Errorf("read spooled transaction %d: %w", xid, err)
 		}
-		if err := f(s.buf[:n], t.aborted[sub], pos >= t.lastCut); err != nil {
+		if err := f(s.buf[:n], t.aborted.has(sub), pos >= t.lastCut); err != nil {
 			return err
 		}
 		pos += int64(len(h) + n)

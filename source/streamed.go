@@ -47,6 +47,9 @@ func (s *session) streamControl(ctx context.Context, m *pgoutput.Message) error 
 
 // replay sends a spooled transaction the way of one that was not streamed.
 func (s *session) replay(ctx context.Context, m pgoutput.Message) error {
+	if err := s.findRolledBack(ctx, m.XID); err != nil {
+		return err
+	}
 	m.Kind = pgoutput.Begin
 	if err := s.b.begin(&m, beginMessage(&m)); err != nil {
 		return err
