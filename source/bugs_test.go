@@ -76,6 +76,7 @@ func TestCB002_ConfirmedRisesDuringCatchUpAndIsNeverZero(t *testing.T) {
 		defer mu.Unlock()
 		sent = append(sent, l)
 	}
+	q.delay = 3 * time.Millisecond // some 40 batches: longer than a few statusGap
 	r = run(t, o)
 	awaitRows(t, q, 3000)
 	r.stop(t)
