@@ -95,7 +95,7 @@ func dropSubscription(ctx context.Context, s *config.Subscription, o DropOptions
 		return err
 	}
 	err = whenFree(ctx, func() error {
-		_, err := pgquery.Rows(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1`, apply.OriginName(s.Name))
+		_, err := pgquery.Rows(ctx, conn, `select pg_replication_origin_drop(roname) from pg_replication_origin where roname = $1 or starts_with(roname, $1 || ':copy')`, apply.OriginName(s.Name))
 		return err
 	})
 	if err != nil {

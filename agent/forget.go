@@ -76,7 +76,7 @@ func forgetOnce(ctx context.Context, l *ledger, tables []string) error {
 			}
 		}
 	}
-	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "exceptions"} {
+	for _, t := range []string{"subscription", "subscription_state", "subscription_table", "subscription_part", "subscription_pending", "exceptions"} {
 		column := "subscription"
 		if t == "subscription" || t == "subscription_state" {
 			column = "name"

@@ -46,6 +46,7 @@ type tableState struct {
 // States of a table in the ledger.
 const (
 	tableCopying = "copying" // waits for its copy
+	tableCopied  = "copied"  // the rows are there, indexes and constraints may be missing
 	tableReady   = "ready"   // copied; changes before copy_lsn are in the copy
 	tableRemoved = "removed" // left the publication after it was ready
 )

@@ -174,6 +174,9 @@ func (w *subscriptionWorker) bringTables(ctx context.Context, l *ledger, placed 
 		switch {
 		case ok && k.state == tableReady:
 			continue
+		case ok && k.state == tableCopied:
+			copies = append(copies, maps[i])
+			continue
 		case ok && k.state == tableRemoved:
 			if err := w.mayCopyAgain(ctx, l, t); err != nil {
 				return err
@@ -262,6 +265,8 @@ func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snaps
 		Subscription:    w.sub.Name,
 		Tables:          tables,
 		CreateSchema:    w.sub.Schema == config.SchemaCreate,
+		Workers:         w.sub.Copy.Workers,
+		OnExisting:      snapshot.OnExisting(w.sub.Copy.OnExisting),
 		ReplicationRole: w.sub.ReplicationRole,
 		Origin:          origin,
 		Events:          events,

@@ -74,6 +74,7 @@ func both(a, b snapshot.Events) snapshot.Events {
 		SchemaCreated:   tee(a.SchemaCreated, b.SchemaCreated),
 		TableStarted:    tee(a.TableStarted, b.TableStarted),
 		TableProgress:   tee(a.TableProgress, b.TableProgress),
+		Building:        tee(a.Building, b.Building),
 		TableDone: func(r snapshot.TableResult, err error) {
 			if a.TableDone != nil {
 				a.TableDone(r, err)

@@ -75,6 +75,7 @@ type Subscription struct {
 	Initial         string     // InitialCopy or InitialNone
 	Position        change.LSN // with InitialNone: where to start; 0: where the slot stands
 	Schema          string     // SchemaCreate or SchemaRequire
+	Copy            Copy
 	Policies        Policies
 	Group           Group
 	ReplicationRole string // RoleAuto, RoleReplica or RoleOrigin
@@ -123,6 +124,19 @@ type Group struct {
 	Bytes ByteSize
 	Time  Duration
 }
+
+// Copy is how the rows that exist are brought.
+type Copy struct {
+	Workers    int    // tables at a time
+	OnExisting string // ExistingStop, ExistingTruncate or ExistingAppend
+}
+
+// Values of Copy.OnExisting: what happens with a table of the subscriber that holds rows.
+const (
+	ExistingStop     = "stop"     // an error
+	ExistingTruncate = "truncate" // it is emptied
+	ExistingAppend   = "append"   // the rows stay
+)
 
 // Monitor is the HTTP endpoint and the limits of /healthz.
 type Monitor struct {

@@ -71,6 +71,7 @@ subscriptions:
     initial: none
     position: 16/B374D848
     schema: require
+    copy: {workers: 2, on_existing: append}
     policies: {insert_conflict: upsert, update_missing: skip, delete_missing: skip, other: stop}
     group: {rows: 10, bytes: 64KiB, time: 1s}
     replication_role: origin
@@ -112,6 +113,7 @@ func TestParse_EveryKeyIsRead(t *testing.T) {
 				Tables:  map[TableName]TableName{{"public", "orders"}: {"app", "orders_copy"}},
 			},
 			Initial: InitialNone, Position: 0x16B374D848, Schema: SchemaRequire,
+			Copy:            Copy{Workers: 2, OnExisting: ExistingAppend},
 			Policies:        Policies{PolicyUpsert, PolicySkip, PolicySkip, PolicyStop},
 			Group:           Group{Rows: 10, Bytes: 64 << 10, Time: Duration(time.Second)},
 			ReplicationRole: RoleOrigin,

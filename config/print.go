@@ -114,6 +114,7 @@ func (s *Subscription) yaml() yaml.MapSlice {
 		{Key: "initial", Value: s.Initial},
 		{Key: "position", Value: position},
 		{Key: "schema", Value: s.Schema},
+		{Key: "copy", Value: yaml.MapSlice{{Key: "workers", Value: s.Copy.Workers}, {Key: "on_existing", Value: s.Copy.OnExisting}}},
 		{Key: "policies", Value: yaml.MapSlice{
 			{Key: "insert_conflict", Value: string(s.Policies.InsertConflict)},
 			{Key: "update_missing", Value: string(s.Policies.UpdateMissing)},

@@ -66,6 +66,7 @@ func (s *Subscription) decode(v value) {
 		"initial":          oneOf(&s.Initial, InitialCopy, InitialNone),
 		"position":         lsn(&s.Position),
 		"schema":           oneOf(&s.Schema, SchemaCreate, SchemaRequire),
+		"copy":             s.Copy.decode,
 		"policies":         s.Policies.decode,
 		"group":            s.Group.decode,
 		"replication_role": oneOf(&s.ReplicationRole, RoleAuto, RoleReplica, RoleOrigin),
@@ -100,6 +101,13 @@ func (g *Group) decode(v value) {
 		"rows":  integer(&g.Rows, 1, 10_000_000),
 		"bytes": size(&g.Bytes, 1<<10, 1<<30),
 		"time":  duration(&g.Time, 0, Duration(time.Minute)),
+	})
+}
+
+func (c *Copy) decode(v value) {
+	v.fields(map[string]func(value){
+		"workers":     integer(&c.Workers, 1, 64),
+		"on_existing": oneOf(&c.OnExisting, ExistingStop, ExistingTruncate, ExistingAppend),
 	})
 }
 

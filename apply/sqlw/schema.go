@@ -14,7 +14,7 @@ import (
 var schemaSQL string
 
 // SchemaVersion is the version of schema walferry that this package makes.
-const SchemaVersion = 2
+const SchemaVersion = 3
 
 // schemaLock serialises the making of the schema: CREATE ... IF NOT EXISTS
 // fails when two sessions run it at once.

@@ -1,5 +1,5 @@
 CREATE TABLE IF NOT EXISTS walferry.version (version int NOT NULL);
-INSERT INTO walferry.version SELECT 2 WHERE NOT EXISTS (SELECT FROM walferry.version);
+INSERT INTO walferry.version SELECT 3 WHERE NOT EXISTS (SELECT FROM walferry.version);
 CREATE TABLE IF NOT EXISTS walferry.subscription (
 	name text PRIMARY KEY,
 	publisher text NOT NULL DEFAULT '',
@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS walferry.subscription (
 ) WITH (fillfactor = 50);
 ALTER TABLE walferry.subscription ADD COLUMN IF NOT EXISTS last_commit pg_lsn,
 	ADD COLUMN IF NOT EXISTS last_xid bigint, ADD COLUMN IF NOT EXISTS last_time timestamptz;
-UPDATE walferry.version SET version = 2 WHERE version < 2;
+UPDATE walferry.version SET version = 3 WHERE version < 3;
 CREATE TABLE IF NOT EXISTS walferry.subscription_state (
 	name text PRIMARY KEY,
 	state text NOT NULL DEFAULT 'initial',
@@ -36,6 +36,23 @@ CREATE TABLE IF NOT EXISTS walferry.subscription_table (
 	rows bigint,
 	PRIMARY KEY (subscription, schema_name, table_name)
 );
+CREATE TABLE IF NOT EXISTS walferry.subscription_part (
+	subscription text NOT NULL,
+	schema_name text NOT NULL,
+	table_name text NOT NULL,
+	part int NOT NULL,
+	copy_lsn pg_lsn NOT NULL,
+	rows bigint NOT NULL,
+	PRIMARY KEY (subscription, schema_name, table_name, part)
+);
+CREATE TABLE IF NOT EXISTS walferry.subscription_pending (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	subscription text NOT NULL,
+	stage int NOT NULL,
+	object text NOT NULL,
+	statement text NOT NULL
+);
+CREATE INDEX IF NOT EXISTS subscription_pending_order ON walferry.subscription_pending (subscription, stage, id);
 CREATE TABLE IF NOT EXISTS walferry.exceptions (
 	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	subscription text NOT NULL,

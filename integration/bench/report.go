@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -24,9 +25,34 @@ func (r *Report) Markdown(w io.Writer) {
 		r.drains(w)
 		r.cpu(w)
 	}
+	if len(r.Copies) > 0 {
+		r.copies(w)
+	}
 	if len(r.Live) > 0 {
 		r.live(w)
 	}
+}
+
+func (r *Report) copies(w io.Writer) {
+	fmt.Fprintln(w, "Initial copy: seconds until the tables are ready and have their indexes, and that divided by walferry's: above 1, walferry is faster.")
+	fmt.Fprintln(w)
+	fmt.Fprint(w, "| set | tables | rows | MB |")
+	for _, m := range CopyMethods {
+		fmt.Fprintf(w, " %s | |", m)
+	}
+	fmt.Fprintln(w, " CPU of walferry | memory |")
+	fmt.Fprintln(w, "|---|---:|---:|---:|"+strings.Repeat("---:|", 2*len(CopyMethods))+"---:|---:|")
+	for _, res := range r.Copies {
+		fmt.Fprintf(w, "| %s | %d | %d | %d |", res.Set, res.Tables, res.Rows, res.Bytes>>20)
+		ferry, _ := median(res.Costs[CopyFerry])
+		for _, m := range CopyMethods {
+			c, ok := median(res.Costs[m])
+			cell(w, c, ok)
+			fmt.Fprintf(w, " %s |", ratio(c, ferry))
+		}
+		fmt.Fprintf(w, " %.1f s | %d MiB |\n", ferry.Ferry.Seconds(), ferry.Memory>>20)
+	}
+	fmt.Fprintln(w)
 }
 
 func (r *Report) drains(w io.Writer) {

@@ -20,7 +20,8 @@ type Options struct {
 	Workloads []string
 	Methods   []Method
 	Live      bool
-	Rates     []int // of Live, in transactions per second; none: 200 and the highest that all methods sustain
+	Copies    []string // names of CopySets
+	Rates     []int    // of Live, in transactions per second; none: 200 and the highest that all methods sustain
 	Runs      int
 	Scale     float64
 	Dir       string // on a disk like that of real servers; empty: the temporary folder
@@ -36,6 +37,7 @@ type Report struct {
 	Runs    int
 	Results []*Result
 	Live    []Latency
+	Copies  []*CopyResult
 }
 
 const drainLimit = 10 * time.Minute
@@ -79,6 +81,9 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 			}
 			r.Results = append(r.Results, res)
 		}
+	}
+	if r.Copies, err = p.copies(ctx, o.Copies, o.Runs, o.Scale); err != nil {
+		return r, err
 	}
 	if o.Live {
 		if r.Live, err = p.live(ctx, o.Rates, o.Runs); err != nil {

@@ -29,11 +29,12 @@ func (e *CountError) Error() string {
 }
 
 // copyTable copies one table in one transaction of the subscriber.
-func (r *run) copyTable(ctx context.Context, p *plan) (TableResult, error) {
+func (w *worker) copyTable(ctx context.Context, p *plan) (TableResult, error) {
+	r := w.r
 	start := time.Now()
 	res := TableResult{TableMap: p.TableMap, CopyLSN: r.point.lsn}
 	r.stall.move()
-	ready, lsn, err := r.out.begin(ctx, r.o.Subscription, p.TableMap)
+	ready, lsn, err := w.out.begin(ctx, r.o.Subscription, p.TableMap)
 	if err != nil {
 		return res, err
 	}
@@ -42,41 +43,56 @@ func (r *run) copyTable(ctx context.Context, p *plan) (TableResult, error) {
 		return res, nil
 	}
 	m := &meter{r: r, p: Progress{Table: p.TableMap, Started: start, EstimatedRows: p.estimatedRows, EstimatedBytes: p.estimatedBytes}}
-	r.o.Events.tableStarted(m.p)
+	r.tell(func(e *Events) { e.tableStarted(m.p) })
 	var stored int64
-	err = r.unlocked(ctx, func() (err error) {
-		if stored, err = r.transfer(ctx, p, m); err != nil {
+	if p.freeze || p.truncate { // a table that is frozen must be new in the transaction
+		if err := execSQL(ctx, w.out.conn, "TRUNCATE "+p.Target()); err != nil {
+			w.out.rollback(ctx)
+			return res, fmt.Errorf("empty the subscriber's table: %w", err)
+		}
+		if err := w.out.forgetParts(ctx, r.o.Subscription, p.TableMap); err != nil {
+			w.out.rollback(ctx)
+			return res, err
+		}
+	}
+	err = w.unlocked(ctx, func() (err error) {
+		if stored, err = w.transfer(ctx, p, m); err != nil {
 			return err
 		}
-		return r.sameFiles(ctx, p)
+		return w.sameFiles(ctx, p)
 	})
 	if err == nil {
-		err = r.recheck(ctx, p)
+		err = w.recheck(ctx, p)
 	}
 	if err == nil {
-		err = r.out.commit(ctx, r.o.Subscription, p.TableMap, r.point.lsn, m.p.Rows)
+		err = w.out.commit(ctx, r.o.Subscription, p.TableMap, r.point.lsn, m.p.Rows)
 	}
 	if err != nil {
-		r.out.rollback(ctx)
+		w.out.rollback(ctx)
 		return res, err
 	}
-	if stored != m.p.Rows {
-		r.log.Warn("a BEFORE trigger of the subscriber dropped rows", "table", p.Target(), "sent", m.p.Rows, "stored", stored)
-	}
-	r.o.Events.tableProgress(m.p)
+	m.show()
 	res.Rows, res.Bytes, res.Duration = m.p.Rows, m.p.Bytes, time.Since(start)
-	r.log.Info("table copied", "table", p.Source(), "rows", res.Rows, "bytes", res.Bytes, "duration", res.Duration)
+	r.copied(p, res, stored)
 	return res, nil
 }
 
+// copied logs that the rows of a table are there.
+func (r *run) copied(p *plan, res TableResult, stored int64) {
+	if stored != res.Rows {
+		r.log.Warn("a BEFORE trigger of the subscriber dropped rows", "table", p.Target(), "sent", res.Rows, "stored", stored)
+	}
+	r.log.Info("table copied", "table", p.Source(), "rows", res.Rows, "bytes", res.Bytes, "duration", res.Duration)
+}
+
 // transfer moves the rows and compares the counts.
-func (r *run) transfer(ctx context.Context, p *plan, m *meter) (stored int64, err error) {
+func (w *worker) transfer(ctx context.Context, p *plan, m *meter) (stored int64, err error) {
 	var sent int64
 	if p.rowsOnly() {
-		sent, stored, err = r.transferEmpty(ctx, p)
+		sent, stored, err = w.transferEmpty(ctx, p)
 		m.p.Rows = sent
 	} else {
-		sent, stored, err = r.pipe(ctx, p, m)
+		sent, stored, err = w.pipe(ctx, p, m)
 	}
 	if err != nil {
 		return 0, err
@@ -89,25 +105,25 @@ func (r *run) transfer(ctx context.Context, p *plan, m *meter) (stored int64, er
 
 // transferEmpty copies rows without columns; the subscriber's defaults fill
 // what it has more.
-func (r *run) transferEmpty(ctx context.Context, p *plan) (sent, stored int64, err error) {
-	c, err := pgquery.One(ctx, r.in.conn, p.reads)
+func (w *worker) transferEmpty(ctx context.Context, p *plan) (sent, stored int64, err error) {
+	c, err := pgquery.One(ctx, w.in.conn, p.reads)
 	if err != nil {
 		return 0, 0, fmt.Errorf("read from publisher: %w", err)
 	}
 	if sent, err = strconv.ParseInt(c[0], 10, 64); err != nil {
 		return 0, 0, fmt.Errorf("read from publisher: %w", err)
 	}
-	w := r.out.conn.ExecParams(ctx, "INSERT INTO "+p.Target()+" SELECT FROM pg_catalog.generate_series(1, $1::int8)",
+	done := w.out.conn.ExecParams(ctx, "INSERT INTO "+p.Target()+" SELECT FROM pg_catalog.generate_series(1, $1::int8)",
 		[][]byte{[]byte(c[0])}, nil, nil, nil).Read()
-	if w.Err != nil {
-		return 0, 0, fmt.Errorf("write to subscriber: %w", w.Err)
+	if done.Err != nil {
+		return 0, 0, fmt.Errorf("write to subscriber: %w", done.Err)
 	}
-	return sent, w.CommandTag.RowsAffected(), nil
+	return sent, done.CommandTag.RowsAffected(), nil
 }
 
 // pipe runs COPY TO and COPY FROM at the same time. The end of data is passed
 // on only when the publisher has finished without an error.
-func (r *run) pipe(ctx context.Context, p *plan, m *meter) (sent, stored int64, err error) {
+func (w *worker) pipe(ctx context.Context, p *plan, m *meter) (sent, stored int64, err error) {
 	pr, pw := io.Pipe()
 	// A blocked pipe does not notice the end of ctx.
 	stop := context.AfterFunc(ctx, func() { pw.CloseWithError(context.Cause(ctx)) })
@@ -118,16 +134,19 @@ func (r *run) pipe(ctx context.Context, p *plan, m *meter) (sent, stored int64, 
 		defer close(done)
 		m.w = bufio.NewWriterSize(pw, pipeBuffer)
 		var tag pgconn.CommandTag
-		if tag, readErr = r.in.conn.CopyTo(ctx, m, p.reads); readErr == nil {
+		if tag, readErr = w.in.conn.CopyTo(ctx, m, p.reads); readErr == nil {
 			readErr = m.w.Flush()
 		}
 		sent = tag.RowsAffected()
+		if readErr == nil && p.binary {
+			m.p.Rows-- // the last message is the trailer
+		}
 		if readErr == nil && sent != m.p.Rows {
 			readErr = &CountError{Sent: sent, Forwarded: m.p.Rows}
 		}
 		pw.CloseWithError(readErr) // nil: the reader gets io.EOF
 	}()
-	tag, writeErr := r.out.conn.CopyFrom(ctx, pr, p.writes)
+	tag, writeErr := w.out.conn.CopyFrom(ctx, pr, p.writes)
 	pr.CloseWithError(errWriterGone)
 	<-done
 	switch {
@@ -145,13 +164,16 @@ func (r *run) pipe(ctx context.Context, p *plan, m *meter) (sent, stored int64, 
 
 var errWriterGone = errors.New("the subscriber's side has ended")
 
-// meter counts what passes. PostgreSQL sends one CopyData message for each
-// row, and pgconn makes one Write of it.
+// meter counts what passes. PostgreSQL sends one CopyData message for each row,
+// in binary format one more at the end, and pgconn makes one Write of it.
 type meter struct {
 	r    *run
 	w    *bufio.Writer
 	p    Progress
 	next time.Time
+
+	task *task    // not nil: p is that of a part
+	told Progress // what the task knows of p
 }
 
 func (m *meter) Write(b []byte) (int, error) {
@@ -160,7 +182,21 @@ func (m *meter) Write(b []byte) (int, error) {
 	if now := time.Now(); now.After(m.next) {
 		m.next = now.Add(progressEvery)
 		m.r.stall.move()
-		m.r.o.Events.tableProgress(m.p)
+		m.show()
 	}
 	return m.w.Write(b)
+}
+
+// show tells how far the table is.
+func (m *meter) show() {
+	p := m.p
+	if t := m.task; t != nil {
+		t.mu.Lock()
+		t.shown.Rows += m.p.Rows - m.told.Rows
+		t.shown.Bytes += m.p.Bytes - m.told.Bytes
+		m.told = m.p
+		p = t.shown
+		t.mu.Unlock()
+	}
+	m.r.tell(func(e *Events) { e.tableProgress(p) })
 }

@@ -3,8 +3,10 @@ package snapshot
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/walferry/walferry/change"
 	"github.com/walferry/walferry/internal/pgtest"
 )
 
@@ -40,7 +42,9 @@ func TestRun_EmptyTableListGivesAConsistentPoint(t *testing.T) {
 
 func TestRun_ConflictNamesTableAndConstraintAndSucceedsOnceRemoved(t *testing.T) {
 	p := newPair(t, "CREATE TABLE t (a int PRIMARY KEY); CREATE TABLE u (a int)", "INSERT INTO t SELECT generate_series(1,10); INSERT INTO u VALUES (7)", "INSERT INTO t VALUES (5)")
-	r, err := p.fail(p.options("t", "u"))
+	o := p.options("t", "u")
+	o.OnExisting = Append
+	r, err := p.fail(o)
 	for _, s := range []string{"t_pkey", `"public"."t"`, "(a)=(5)"} {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("error does not mention %s: %v", s, err)
@@ -59,7 +63,9 @@ func TestRun_ConflictNamesTableAndConstraintAndSucceedsOnceRemoved(t *testing.T)
 
 func TestRun_LocalRowsStay(t *testing.T) {
 	p := newPair(t, "CREATE TABLE t (a int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1,'r')", "INSERT INTO t VALUES (100,'local')")
-	p.run(p.options("t"))
+	o := p.options("t")
+	o.OnExisting = Append
+	p.run(o)
 	p.want(p.sub, "SELECT * FROM t ORDER BY a", "1|r\n100|local")
 }
 
@@ -85,10 +91,8 @@ func TestTransfer_DifferingCountsAreAnError_CB092(t *testing.T) {
 	if r.point, err = openPoint(ctx, o.Publisher, r.stall); err != nil {
 		t.Fatal(err)
 	}
-	if r.in, err = openReader(ctx, o.Publisher, r.point, r.stall); err != nil {
-		t.Fatal(err)
-	}
-	if r.out, err = openWriter(ctx, &r.o, r.stall); err != nil {
+	r.worker = &worker{r: r}
+	if err := r.worker.open(ctx); err != nil {
 		t.Fatal(err)
 	}
 	plans, err := r.plan(ctx)
@@ -125,7 +129,7 @@ func TestRun_WithoutReplicaRoleParentsComeFirst(t *testing.T) {
 	p := newPair(t, `CREATE TABLE c (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY REFERENCES c); CREATE TABLE a (id int REFERENCES b)`,
 		"INSERT INTO c VALUES (1); INSERT INTO b VALUES (1); INSERT INTO a VALUES (1)", "")
 	role := newRole(t, p.sub, "LOGIN")
-	pgtest.Exec(t, p.sub, "GRANT INSERT ON a, b, c TO "+role+"; GRANT USAGE ON SCHEMA walferry TO "+role+"; GRANT ALL ON walferry.subscription_table TO "+role)
+	pgtest.Exec(t, p.sub, "GRANT INSERT, SELECT ON a, b, c TO "+role+"; GRANT USAGE ON SCHEMA walferry TO "+role+"; GRANT ALL ON walferry.subscription_table, walferry.subscription_part, walferry.subscription_pending TO "+role)
 	o := p.options("a", "b", "c")
 	o.Subscriber = as(p.sub, role)
 	r := p.run(o)
@@ -147,7 +151,9 @@ func TestRun_DuplicatesUnderDeferrableConstraintsAreRefused_CB081(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, "", "CREATE TABLE u (id int, k int, r int4range); INSERT INTO u VALUES (1, 1, '[1,9]'), (2, 2, '[20,30]'), (3, NULL, NULL), (4, NULL, NULL)",
 				"CREATE TABLE u (id int, k int, r int4range, "+c.constraint+"); INSERT INTO u VALUES "+c.local)
-			_, err := p.fail(p.options("u"))
+			o := p.options("u")
+			o.OnExisting = Append
+			_, err := p.fail(o)
 			var dup *DuplicateError
 			if !errors.As(err, &dup) || dup.Constraint != "dup" {
 				t.Fatalf("got %v, want a DuplicateError of constraint dup", err)
@@ -169,4 +175,101 @@ func TestRun_CopiedRowsCarryTheOrigin(t *testing.T) {
 	p.run(o)
 	p.want(p.sub, "SELECT count(*) FROM pg_logical_slot_peek_changes('"+slot+"', NULL, NULL, 'only-local', 'on') WHERE data LIKE '%public.t%'", "0")
 	p.want(p.sub, "SELECT count(*) FROM pg_logical_slot_peek_changes('"+slot+"', NULL, NULL, 'only-local', 'off') WHERE data LIKE '%public.t%'", "1")
+}
+
+// Each worker has a table of its own: one that is locked holds up none of the others.
+func TestRun_WorkersCopyTablesAtTheSameTime(t *testing.T) {
+	p := newPair(t, "CREATE TABLE a (x int); CREATE TABLE b (x int); CREATE TABLE c (x int); CREATE TABLE d (x int PRIMARY KEY)",
+		"INSERT INTO a SELECT generate_series(1, 1000); INSERT INTO b SELECT x FROM a; INSERT INTO c SELECT x FROM a; INSERT INTO d SELECT x FROM a", "")
+	o := p.options("a", "b", "c", "d")
+	o.Workers = 2
+	holder, err := connect(t.Context(), p.sub, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeConn(holder)
+	o.Events.ConsistentPoint = func(change.LSN) { // before it the transaction would be waited for
+		if err := execSQL(t.Context(), holder, "BEGIN; LOCK TABLE public.b IN SHARE MODE"); err != nil {
+			t.Error(err)
+		}
+	}
+	var done []string
+	o.Events.TableDone = func(r TableResult, _ error) {
+		if done = append(done, r.SourceName); len(done) == 3 {
+			if err := execSQL(t.Context(), holder, "ROLLBACK"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	p.run(o)
+	if len(done) != 4 || done[3] != "b" {
+		t.Errorf("order of tables: %v, want b last", done)
+	}
+	for _, table := range []string{"a", "b", "c", "d"} {
+		p.same("SELECT count(*), sum(x) FROM " + table)
+	}
+	p.want(p.sub, "SELECT string_agg(table_name, ',' ORDER BY table_name) FROM walferry.subscription_table WHERE state = 'ready'", "a,b,c,d")
+}
+
+// An error of a connection ends all workers, and their tables are left as they were.
+func TestRun_WorkersEndTogether(t *testing.T) {
+	p := newPair(t, "CREATE TABLE a (x int, v text); CREATE TABLE b (x int, v text); CREATE TABLE c (x int, v text)",
+		"INSERT INTO a SELECT g, repeat('x', 500) FROM generate_series(1, 200000) g; INSERT INTO b SELECT * FROM a; INSERT INTO c SELECT * FROM a", "")
+	o := p.options("a", "b", "c")
+	o.Workers = 3
+	var once sync.Once
+	o.Events.TableProgress = func(pr Progress) {
+		if pr.Rows > 10 {
+			once.Do(func() {
+				pgtest.Exec(t, p.sub, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walferry copy writer' ORDER BY pid LIMIT 1")
+			})
+		}
+	}
+	r, err := p.fail(o)
+	if len(r.Tables) == 3 {
+		t.Errorf("all tables were copied in spite of %v", err)
+	}
+	if strings.Contains(err.Error(), "another worker") {
+		t.Errorf("the error names what was ended instead of what failed: %v", err)
+	}
+	p.wantNothingLeft()
+	o.Events = Events{}
+	p.run(o)
+	for _, table := range []string{"a", "b", "c"} {
+		p.same("SELECT count(*), sum(x) FROM " + table)
+	}
+}
+
+func TestRun_TableThatHoldsRowsIsLeftAlone(t *testing.T) {
+	p := newPair(t, "CREATE TABLE t (x int)", "INSERT INTO t VALUES (1), (2)", "INSERT INTO t VALUES (7)")
+	o := p.options("t")
+	if _, err := p.fail(o); !strings.Contains(err.Error(), "on_existing") || !strings.Contains(err.Error(), "TRUNCATE") {
+		t.Errorf("error: %v", err)
+	}
+	p.want(p.sub, "SELECT string_agg(x::text, ',') FROM t", "7")
+	o.OnExisting = Append
+	p.run(o)
+	p.want(p.sub, "SELECT string_agg(x::text, ',' ORDER BY x) FROM t", "1,2,7")
+	p.run(p.options("t")) // copied: nothing to do
+
+	o = p.options("t")
+	o.Subscription, o.OnExisting = "other", Truncate
+	p.run(o)
+	p.want(p.sub, "SELECT string_agg(x::text, ',' ORDER BY x) FROM t", "1,2")
+}
+
+// Each worker marks its rows, and no origin but that of the applier is left.
+func TestRun_WorkersHaveOriginsOfTheirOwn(t *testing.T) {
+	p := newPair(t, "CREATE TABLE a (x int); CREATE TABLE b (x int); CREATE TABLE c (x int)", "INSERT INTO a VALUES (1); INSERT INTO b VALUES (1); INSERT INTO c VALUES (1)", "")
+	slot := "o_" + dbName(t, p.sub)
+	pgtest.Exec(t, p.sub, "SELECT pg_create_logical_replication_slot('"+slot+"', 'test_decoding')")
+	o := p.options("a", "b", "c")
+	o.Workers = 3
+	o.Origin = "walferry_" + slot
+	t.Cleanup(func() { pgtest.DropOrigin(t, p.sub, o.Origin) })
+	p.run(o)
+	for option, want := range map[string]string{"on": "0", "off": "3"} {
+		p.want(p.sub, "SELECT count(*) FROM pg_logical_slot_peek_changes('"+slot+"', NULL, NULL, 'only-local', '"+option+"') WHERE data ~ 'public.[abc]:'", want)
+	}
+	p.want(p.sub, "SELECT string_agg(roname, ',') FROM pg_replication_origin WHERE starts_with(roname, '"+o.Origin+"')", o.Origin)
 }

@@ -16,10 +16,12 @@
 //     connection idle (its next command would end the exported snapshot);
 //  2. SQL connection: the same server? then import the snapshot;
 //  3. plan: compare the tables of both sides, refuse what cannot work;
-//  4. make the schema of absent tables, if asked;
-//  5. copy table after table, COPY TO piped into COPY FROM;
+//  4. make the schema of absent tables, if asked, without indexes and constraints;
+//  5. copy the tables, several at a time, COPY TO piped into COPY FROM;
 //  6. begin again with the tables that were truncated or rewritten between 1 and
-//     their turn in 5, for which the snapshot no longer holds, one by one.
+//     their turn in 5, for which the snapshot no longer holds, one by one;
+//  7. let go of the snapshot, and make indexes, constraints and statistics. What is
+//     not made yet is in walferry.subscription_pending, for whoever comes after.
 //
 // Nothing is changed on the subscriber before step 4.
 //
@@ -34,6 +36,7 @@
 //   - After the end of Run, in whatever way it ends, no slot, snapshot or open
 //     transaction is left on either side.
 //
-// Values travel in COPY's text format: it holds no type OIDs and is what the
-// stream carries too, so both ways give the same values.
+// Values travel in COPY's binary format where both servers have the same major
+// version and every column a type of which that is known to be exact, else in its
+// text format, which holds no type OIDs and is what the stream carries too.
 package snapshot

@@ -16,6 +16,13 @@ type Events struct {
 	TableStarted  func(Progress)
 	TableProgress func(Progress) // a few times a second
 	TableDone     func(TableResult, error)
+	Building      func(Build)
+}
+
+// Build is what is being made when the rows are there: an index, a constraint.
+type Build struct {
+	Object      string
+	Done, Total int // objects of the run
 }
 
 // Progress is how far the copy of one table is.
@@ -63,5 +70,11 @@ func (e *Events) tableProgress(p Progress) {
 func (e *Events) tableDone(r TableResult, err error) {
 	if e.TableDone != nil {
 		e.TableDone(r, err)
+	}
+}
+
+func (e *Events) building(b Build) {
+	if e.Building != nil {
+		e.Building(b)
 	}
 }

@@ -264,7 +264,7 @@ func TestRun_CancelDuringTheCopyLeavesNothing(t *testing.T) {
 		t.Errorf("finished tables: %d, want the first", len(r.Tables))
 	}
 	p.wantNothingLeft()
-	p.want(p.sub, "SELECT (SELECT count(*) FROM t), (SELECT string_agg(table_name || ' ' || state, ',') FROM walferry.subscription_table)", "0|small ready")
+	p.want(p.sub, "SELECT (SELECT count(*) FROM t), (SELECT string_agg(table_name || ' ' || state, ',') FROM walferry.subscription_table)", "0|small copied")
 }
 
 func TestRun_KilledConnectionLeavesNothing(t *testing.T) {

@@ -12,7 +12,11 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 // ledger is the part of schema walferry that the copy writes.
 const ledger = `CREATE SCHEMA walferry; CREATE TABLE walferry.subscription_table (
 	subscription text NOT NULL, schema_name text NOT NULL, table_name text NOT NULL, target_schema text NOT NULL, target_table text NOT NULL,
-	state text NOT NULL, copy_lsn pg_lsn, rows bigint, PRIMARY KEY (subscription, schema_name, table_name))`
+	state text NOT NULL, copy_lsn pg_lsn, rows bigint, PRIMARY KEY (subscription, schema_name, table_name));
+	CREATE TABLE walferry.subscription_part (subscription text NOT NULL, schema_name text NOT NULL, table_name text NOT NULL, part int NOT NULL,
+	copy_lsn pg_lsn NOT NULL, rows bigint NOT NULL, PRIMARY KEY (subscription, schema_name, table_name, part));
+	CREATE TABLE walferry.subscription_pending (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, subscription text NOT NULL, stage int NOT NULL,
+	object text NOT NULL, statement text NOT NULL)`
 
 // pair is a publisher and a subscriber database.
 type pair struct {

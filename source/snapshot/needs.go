@@ -21,6 +21,7 @@ type relationName struct{ schema, name string }
 // needs is what has to be made on the subscriber.
 type needs struct {
 	relations []relationName  // tables and sequences that it does not have
+	sequences []relationName  // those of them that are sequences
 	objects   map[object]bool // what the tables depend on and it does not have
 	fks       map[object]bool // foreign keys whose other table is or will be there
 	// statistics are statements for extended statistics, which pg_dump leaves
@@ -65,7 +66,7 @@ const relationsSQL = `WITH RECURSIVE wanted AS (
 	SELECT d.refobjid AS oid FROM up JOIN pg_attrdef a ON a.adrelid = up.oid
 	  JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_class'::regclass
 )
-SELECT c.oid, n.nspname, c.relname FROM (SELECT oid FROM up UNION SELECT oid FROM seqs) o
+SELECT c.oid, n.nspname, c.relname, c.relkind FROM (SELECT oid FROM up UNION SELECT oid FROM seqs) o
   JOIN pg_class c ON c.oid = o.oid JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'S') ORDER BY 2, 3`
 
@@ -85,7 +86,11 @@ func (n *needs) addRelations(ctx context.Context, r *run, absent []TableMap) (oi
 		}
 		if !there {
 			oids = append(oids, w[0])
-			n.relations = append(n.relations, relationName{w[1], w[2]})
+			name := relationName{w[1], w[2]}
+			n.relations = append(n.relations, name)
+			if w[3] == "S" {
+				n.sequences = append(n.sequences, name)
+			}
 		}
 	}
 	return oids, nil

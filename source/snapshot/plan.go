@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,10 +17,17 @@ type plan struct {
 	*sourceTable
 	targetOID string
 	columns   []string // copied ones
+	binary    bool     // the format; false: text
+	// freeze: the table was made by this run, so that nobody can miss rows that
+	// its older snapshot should not see (PostgreSQL: COPY, FREEZE).
+	freeze bool
 	// reads is a COPY ... TO STDOUT, or a count for a table without columns,
 	// of which COPY has nothing to say.
-	reads  string
-	writes string // COPY ... FROM STDIN
+	reads    string
+	writes   string // COPY ... FROM STDIN
+	truncate bool
+	// empty: the target has no rows, or only such as may be thrown away.
+	empty bool
 	// mayDrop: a BEFORE trigger that fires in this session can drop rows.
 	mayDrop bool
 	// rechecks find rows that violate a deferrable constraint. PostgreSQL does
@@ -31,12 +39,22 @@ func (p *plan) rowsOnly() bool { return len(p.columns) == 0 }
 
 // makePlans compares the tables of both sides. All that is wrong is named in
 // one [*PlanError].
-func makePlans(ctx context.Context, out *writer, sources []*sourceTable) ([]*plan, error) {
+func makePlans(ctx context.Context, r *run, sources []*sourceTable, made []TableMap) ([]*plan, error) {
+	sameVersion := r.in.version/10000 == r.out.version/10000
+	there, err := haveRows(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	var plans []*plan
 	var problems []string
 	for _, s := range sources {
-		p := &plan{sourceTable: s}
-		bad, err := p.compare(ctx, out)
+		p := &plan{sourceTable: s, binary: sameVersion}
+		p.freeze = slices.ContainsFunc(made, func(t TableMap) bool { return t.Target() == s.Target() })
+		bad, err := p.compare(ctx, r.out)
+		p.empty = p.freeze
+		if err == nil && len(bad) == 0 && !p.freeze && !there[relationName{s.SourceSchema, s.SourceName}] {
+			bad, err = p.existing(ctx, r)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read subscriber's table %s: %w", s.Target(), err)
 		}
@@ -67,14 +85,15 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 		return []string{fmt.Sprintf("%s on the subscriber is not a table (relkind %q)", p.Target(), kind)}, nil
 	}
 	p.targetOID = rows[0][0]
-	rows, err = pgquery.Rows(ctx, out.conn, `SELECT attname, attgenerated <> '' FROM pg_attribute
+	p.freeze = p.freeze && rows[0][1] == "r" // not through a partitioned table
+	rows, err = pgquery.Rows(ctx, out.conn, `SELECT attname, attgenerated <> '', `+columnTypeSQL+` FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
 		WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped`, p.targetOID)
 	if err != nil {
 		return nil, err
 	}
-	generated := map[string]bool{} // columns of the target
+	generated, types := map[string]bool{}, map[string]columnType{} // columns of the target
 	for _, r := range rows {
-		generated[r[0]] = r.Bool(1)
+		generated[r[0]], types[r[0]] = r.Bool(1), readColumnType(r[2:])
 	}
 	var bad []string
 	for _, c := range p.sourceTable.columns {
@@ -90,6 +109,7 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 				sqlw.QuoteIdent(c.name), p.Target(), p.Target(), sqlw.QuoteIdent(c.name)))
 		default:
 			p.columns = append(p.columns, c.name)
+			p.binary = p.binary && c.binary(types[c.name])
 		}
 	}
 	if len(bad) > 0 {
@@ -104,8 +124,49 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 	return nil, err
 }
 
+// haveRows are the tables that an earlier run has copied.
+func haveRows(ctx context.Context, r *run) (map[relationName]bool, error) {
+	rows, err := pgquery.Rows(ctx, r.out.conn, `SELECT schema_name, table_name FROM walferry.subscription_table
+		WHERE subscription = $1 AND state IN ('copied', 'ready')`, r.o.Subscription)
+	if err != nil {
+		return nil, fmt.Errorf("read walferry.subscription_table: %w", err)
+	}
+	there := make(map[relationName]bool, len(rows))
+	for _, w := range rows {
+		there[relationName{w[0], w[1]}] = true
+	}
+	return there, nil
+}
+
+// existing decides what to do with rows that the target holds.
+func (p *plan) existing(ctx context.Context, r *run) ([]string, error) {
+	w, err := pgquery.One(ctx, r.out.conn, "SELECT EXISTS (SELECT FROM "+p.Target()+`), EXISTS (SELECT FROM walferry.subscription_part
+		WHERE subscription = $1 AND schema_name = $2 AND table_name = $3)`, r.o.Subscription, p.SourceSchema, p.SourceName)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !w.Bool(0):
+		p.empty = true
+	case w.Bool(1), r.o.OnExisting == Truncate: // the rows are of an earlier run, or not wanted
+		p.truncate, p.empty = true, true
+	case r.o.OnExisting == Append:
+	default:
+		return []string{fmt.Sprintf("subscriber's table %s holds rows: empty it (TRUNCATE %s), or set copy.on_existing to truncate, or to append to keep them, "+
+			"or set initial: none if the subscriber has everything already", p.Target(), p.Target())}, nil
+	}
+	return nil, nil
+}
+
 func (p *plan) setSQL() {
-	p.writes = "COPY " + p.Target() + " (" + sqlw.QuoteList(p.columns) + ") FROM STDIN"
+	var writes []string
+	if p.binary {
+		writes = append(writes, "FORMAT binary")
+	}
+	if p.freeze {
+		writes = append(writes, "FREEZE")
+	}
+	p.writes = "COPY " + p.Target() + " (" + sqlw.QuoteList(p.columns) + ") FROM STDIN" + options(writes)
 	from := " FROM ONLY " + p.Source()
 	if p.partitioned {
 		from = " FROM " + p.Source()
@@ -122,10 +183,36 @@ func (p *plan) setSQL() {
 		plain = plain && !c.generated // COPY refuses to read them
 	}
 	if plain {
-		p.reads = "COPY " + p.Source() + " (" + sqlw.QuoteList(p.columns) + ") TO STDOUT"
+		p.reads = "COPY " + p.Source() + " (" + sqlw.QuoteList(p.columns) + ") TO STDOUT" + p.readOptions()
 	} else {
-		p.reads = "COPY (SELECT " + sqlw.QuoteList(p.columns) + from + ") TO STDOUT"
+		p.reads = "COPY (SELECT " + sqlw.QuoteList(p.columns) + from + ") TO STDOUT" + p.readOptions()
 	}
+}
+
+// setPartSQL makes the statements copy a part.
+func (p *plan) setPartSQL(t *part) {
+	p.freeze = false // the table is not new in the transaction
+	p.setSQL()
+	where := t.where()
+	if p.RowFilter != "" {
+		where += " AND (" + p.RowFilter + ")"
+	}
+	p.reads = "COPY (SELECT " + sqlw.QuoteList(p.columns) + " FROM ONLY " + t.table + " WHERE " + where + ") TO STDOUT" + p.readOptions()
+}
+
+func (p *plan) readOptions() string {
+	if p.binary {
+		return options([]string{"FORMAT binary"})
+	}
+	return ""
+}
+
+// options are those of a COPY.
+func options(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return " WITH (" + strings.Join(list, ", ") + ")"
 }
 
 // mayDropRows looks for BEFORE INSERT row triggers of the table or one of its

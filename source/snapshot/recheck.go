@@ -82,9 +82,9 @@ func excludeSQL(table string, cols, ops []string, predicate string) string {
 }
 
 // recheck runs the queries of the plan.
-func (r *run) recheck(ctx context.Context, p *plan) error {
+func (w *worker) recheck(ctx context.Context, p *plan) error {
 	for _, c := range p.rechecks {
-		rows, err := pgquery.Rows(ctx, r.out.conn, c.sql)
+		rows, err := pgquery.Rows(ctx, w.out.conn, c.sql)
 		if err != nil {
 			return fmt.Errorf("check constraint %q: %w", c.constraint, err)
 		}

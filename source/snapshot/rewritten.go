@@ -29,8 +29,8 @@ const rewritten = `WITH RECURSIVE tree(oid) AS (SELECT $1::oid UNION ALL SELECT 
 
 // sameFiles fails with a [*RewrittenError] when the copy of a table may not be what
 // the snapshot held.
-func (r *run) sameFiles(ctx context.Context, p *plan) error {
-	row, err := pgquery.One(ctx, r.in.conn, rewritten, p.oid, fmt.Sprint(p.partitioned))
+func (w *worker) sameFiles(ctx context.Context, p *plan) error {
+	row, err := pgquery.One(ctx, w.in.conn, rewritten, p.oid, fmt.Sprint(p.partitioned))
 	if err != nil {
 		return fmt.Errorf("look whether %s was rewritten: %w", p.Source(), err)
 	}
@@ -77,7 +77,6 @@ func (r *run) runAll(ctx context.Context) error {
 		}
 		r.log.Info("a table was truncated or rewritten before it could be copied: it is copied at a new consistent point", "table", left[0].Source())
 		r.close()
-		r.point, r.in, r.out = nil, nil, nil
 		r.o.Tables, r.lock = left[:1:1], true
 		left = left[1:]
 	}
@@ -85,13 +84,13 @@ func (r *run) runAll(ctx context.Context) error {
 
 // lockTables keeps the tables from being rewritten until the end of the copy. Rows
 // can be written.
-func (r *run) lockTables(ctx context.Context) error {
-	for _, t := range r.o.Tables {
+func (w *worker) lockTables(ctx context.Context) error {
+	for _, t := range w.r.o.Tables {
 		only := "ONLY "
 		if t.Kind == 'p' {
 			only = ""
 		}
-		if err := execSQL(ctx, r.in.conn, "LOCK TABLE "+only+t.Source()+" IN ACCESS SHARE MODE"); err != nil {
+		if err := execSQL(ctx, w.in.conn, "LOCK TABLE "+only+t.Source()+" IN ACCESS SHARE MODE"); err != nil {
 			return fmt.Errorf("lock publisher's table %s: %w", t.Source(), err)
 		}
 	}
@@ -102,15 +101,15 @@ func (r *run) lockTables(ctx context.Context) error {
 // those of a copied table would otherwise last until the end of the
 // last one, be in the way of TRUNCATE and ALTER TABLE for as long, and fill the
 // server's lock table when there are thousands.
-func (r *run) unlocked(ctx context.Context, f func() error) error {
-	if err := execSQL(ctx, r.in.conn, "SAVEPOINT walferry_copy"); err != nil {
+func (w *worker) unlocked(ctx context.Context, f func() error) error {
+	if err := execSQL(ctx, w.in.conn, "SAVEPOINT walferry_copy"); err != nil {
 		return fmt.Errorf("read from publisher: %w", err)
 	}
 	err := f()
-	if r.in.conn.IsClosed() {
+	if w.in.conn.IsClosed() {
 		return err
 	}
-	if rerr := execSQL(ctx, r.in.conn, "ROLLBACK TO SAVEPOINT walferry_copy; RELEASE SAVEPOINT walferry_copy"); err == nil && rerr != nil {
+	if rerr := execSQL(ctx, w.in.conn, "ROLLBACK TO SAVEPOINT walferry_copy; RELEASE SAVEPOINT walferry_copy"); err == nil && rerr != nil {
 		err = fmt.Errorf("read from publisher: %w", rerr)
 	}
 	return err

@@ -24,7 +24,8 @@ import (
 //
 // The definitions come from pg_dump in the snapshot of the copy. The list of
 // contents of its archive names every entry by catalog OID, so that what is
-// needed is chosen by the publisher's pg_depend and not by names.
+// needed is chosen by the publisher's pg_depend and not by names. Indexes and
+// constraints that need them are made after the rows are there; see pending.
 
 // absentTargets returns the tables that the subscriber does not have.
 func absentTargets(ctx context.Context, c *pgconn.PgConn, tables []TableMap) ([]TableMap, error) {
@@ -63,15 +64,16 @@ func createSchema(ctx context.Context, r *run, absent []TableMap) error {
 	if err := checkLocks(ctx, r.out.conn, len(need.relations)); err != nil {
 		return err
 	}
-	script, err := dumpScript(ctx, r, tools, need)
+	before, after, err := dumpScripts(ctx, r, tools, need)
 	if err != nil {
 		return err
 	}
-	if err := r.execScript(ctx, script); err != nil {
+	later := append(splitScript(after), sequenceValues(need.sequences)...)
+	if err := r.execScript(ctx, before, later); err != nil {
 		return err
 	}
 	r.log.Info("tables created on the subscriber", "tables", len(absent))
-	r.o.Events.schemaCreated(absent)
+	r.tell(func(e *Events) { e.schemaCreated(absent) })
 	return nil
 }
 
@@ -112,23 +114,24 @@ func checkLocks(ctx context.Context, c *pgconn.PgConn, tables int) error {
 	return nil
 }
 
-// dumpScript makes the SQL that creates what is needed.
-func dumpScript(ctx context.Context, r *run, tools Tools, need *needs) (string, error) {
+// dumpScripts makes the SQL that creates what is needed before the rows, and after
+// them.
+func dumpScripts(ctx context.Context, r *run, tools Tools, need *needs) (before, after string, err error) {
 	dir, err := os.MkdirTemp("", "walferry-schema-")
 	if err != nil {
-		return "", fmt.Errorf("make folder for the schema: %w", err)
+		return "", "", fmt.Errorf("make folder for the schema: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	cfg, err := pgconnect.Parse(r.o.Publisher, "schema")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	env := libpqEnv(r.o.Publisher, cfg, r.in.conn.Conn().RemoteAddr())
 	// Without tables nothing is locked, so rights on other tables are not
 	// needed; with a list of tables pg_dump leaves out all that is no table.
-	before, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "before"), need, false, "--exclude-table=*.*")
+	others, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "before"), need, false, "--exclude-table=*.*")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	var only []string
 	for _, t := range need.relations {
@@ -136,39 +139,46 @@ func dumpScript(ctx context.Context, r *run, tools Tools, need *needs) (string, 
 	}
 	tables, err := dumpPart(ctx, r, tools, env, filepath.Join(dir, "tables"), need, true, only...)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	script := before + tables
+	before = others.before + tables.before
 	for _, st := range need.statistics {
-		script += st + ";\n"
+		before += st + ";\n"
 	}
-	return script, nil
+	return before, others.after + tables.after, nil
 }
 
-func dumpPart(ctx context.Context, r *run, tools Tools, env []string, file string, need *needs, tables bool, selection ...string) (string, error) {
+// parts are the sections of an archive, as SQL.
+type parts struct{ before, after string }
+
+func dumpPart(ctx context.Context, r *run, tools Tools, env []string, file string, need *needs, tables bool, selection ...string) (p parts, err error) {
 	args := []string{
 		"--format=custom", "--schema-only", "--no-owner", "--no-privileges", "--no-publications", "--no-subscriptions",
 		"--no-security-labels", "--no-tablespaces", "--no-password", "--snapshot=" + r.point.snapshot, "--file=" + file,
 	}
 	if _, err := runTool(ctx, env, tools.Dump, append(args, selection...)...); err != nil {
-		return "", err
+		return p, err
 	}
 	list, err := runTool(ctx, env, tools.Restore, "--list", file)
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	chosen := need.choose(string(list), tables)
 	if chosen == "" {
-		return "", nil
+		return p, nil
 	}
 	if err := os.WriteFile(file+".list", []byte(chosen), 0o600); err != nil {
-		return "", fmt.Errorf("write list of the schema: %w", err)
+		return p, fmt.Errorf("write list of the schema: %w", err)
 	}
-	script, err := runTool(ctx, env, tools.Restore, "--no-owner", "--no-privileges", "--use-list="+file+".list", "--file=-", file)
-	if err != nil {
-		return "", err
+	version := pgconnect.ServerVersion(r.out.conn.ParameterStatus("server_version"))
+	for section, to := range map[string]*string{"pre-data": &p.before, "post-data": &p.after} {
+		script, err := runTool(ctx, env, tools.Restore, "--no-owner", "--no-privileges", "--section="+section, "--use-list="+file+".list", "--file=-", file)
+		if err != nil {
+			return p, err
+		}
+		*to = cleanScript(string(script), version)
 	}
-	return cleanScript(string(script), pgconnect.ServerVersion(r.out.conn.ParameterStatus("server_version"))), nil
+	return p, nil
 }
 
 // dumpPattern quotes a name for a pattern of pg_dump: inside double quotes
@@ -191,15 +201,23 @@ func cleanScript(s string, version int) string {
 }
 
 // execScript runs the script in one transaction on a connection of its own,
-// because the script changes settings.
-func (r *run) execScript(ctx context.Context, script string) error {
+// because the script changes settings, and records what is to be done after the
+// rows are there.
+func (r *run) execScript(ctx context.Context, script string, later []pending) error {
 	c, err := connect(ctx, r.o.Subscriber, "schema")
 	if err != nil {
 		return fmt.Errorf("connect to subscriber: %w", err)
 	}
 	defer closeConn(c)
-	if err := execSQL(ctx, c, "BEGIN;\n"+script+";COMMIT"); err != nil {
-		return &SchemaError{Object: scriptObject("BEGIN;\n"+script, err), Err: err}
+	script = "BEGIN;\n" + script
+	if err := execSQL(ctx, c, script); err != nil {
+		return &SchemaError{Object: scriptObject(script, err), Err: err}
+	}
+	if err := record(ctx, c, r.o.Subscription, later); err != nil {
+		return err
+	}
+	if err := execSQL(ctx, c, "COMMIT"); err != nil {
+		return &SchemaError{Err: err}
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func testCreate(t *testing.T, version int) {
 		   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE c.relnamespace = 'app'::regnamespace AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND c.relname NOT IN ('elsewhere', 'secret') ORDER BY 1, a.attnum`,
 		"SELECT indexdef FROM pg_indexes WHERE schemaname = 'app' AND tablename NOT IN ('elsewhere', 'secret') ORDER BY 1",
 		"SELECT conrelid::regclass, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid::regclass::text ~ '^app' AND pg_get_constraintdef(oid) !~ 'elsewhere' AND conrelid::regclass::text !~ 'elsewhere|secret' ORDER BY conrelid::regclass::text, conname",
-		`SELECT col_description('app."Order %"'::regclass, 5)`, "SELECT relreplident FROM pg_class WHERE relname = 'event1'", "SELECT stxname FROM pg_statistic_ext",
+		`SELECT col_description('app."Order %"'::regclass, 5)`, "SELECT relreplident FROM pg_class WHERE relname = 'event1'", "SELECT last_value FROM app.numbers", "SELECT last_value FROM app.customer_id_seq", "SELECT stxname FROM pg_statistic_ext",
 	} {
 		p.same(q)
 	}
@@ -96,15 +96,57 @@ func TestRun_RenamedTableIsNotCreated(t *testing.T) {
 }
 
 func TestRun_FailedSchemaNamesTheObjectAndLeavesNothing(t *testing.T) {
-	p := newPair(t, "", "CREATE TABLE a (x int); CREATE TABLE b (x int); CREATE INDEX taken ON b (x)", "CREATE TABLE taken (x int)")
+	p := newPair(t, "", "CREATE TABLE a (x int); CREATE TABLE b (x int)", "CREATE TYPE b AS ENUM ('taken')")
 	o := p.options("a", "b")
 	o.CreateSchema = true
 	_, err := p.fail(o)
 	var se *SchemaError
-	if !errors.As(err, &se) || !strings.Contains(err.Error(), "taken") {
+	if !errors.As(err, &se) || !strings.Contains(err.Error(), `type "b"`) {
 		t.Errorf("error: %v", err)
 	}
-	p.want(p.sub, "SELECT to_regclass('a'), to_regclass('b')", "|")
+	p.want(p.sub, "SELECT to_regclass('a'), to_regclass('b'), (SELECT count(*) FROM walferry.subscription_pending)", "||0")
+}
+
+// Indexes come after the rows, and whoever comes after a failure goes on with what
+// is missing.
+func TestRun_IndexThatFailsIsMadeByTheNextRun(t *testing.T) {
+	p := newPair(t, "", `CREATE TABLE a (x int PRIMARY KEY); CREATE TABLE b (x int REFERENCES a, s serial); CREATE INDEX taken ON b (x); CREATE INDEX last ON b (s);
+		INSERT INTO a SELECT generate_series(1, 100); INSERT INTO b SELECT x FROM a`, "CREATE TABLE taken (x int)")
+	o := p.options("a", "b")
+	o.CreateSchema = true
+	r, err := p.fail(o)
+	var se *SchemaError
+	if !errors.As(err, &se) || !strings.Contains(err.Error(), "index public.taken") {
+		t.Errorf("error: %v", err)
+	}
+	if len(r.Tables) != 2 {
+		t.Errorf("%d tables were copied", len(r.Tables))
+	}
+	p.want(p.sub, "SELECT (SELECT count(*) FROM b), (SELECT string_agg(DISTINCT state, ',') FROM walferry.subscription_table)", "100|copied")
+	pgtest.Exec(t, p.sub, "DROP TABLE taken")
+	pgtest.Exec(t, p.pub, "INSERT INTO b SELECT x FROM a") // not a second time: the stream brings it
+	r = p.run(o)
+	for _, table := range r.Tables {
+		if !table.Skipped {
+			t.Errorf("%s was copied again", table.Source())
+		}
+	}
+	p.want(p.sub, "SELECT (SELECT count(*) FROM b), (SELECT string_agg(DISTINCT state, ',') FROM walferry.subscription_table), (SELECT count(*) FROM walferry.subscription_pending)", "100|ready|0")
+	p.same("SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1")
+	p.same("SELECT conname, pg_get_constraintdef(oid), convalidated FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1")
+	p.same("SELECT last_value, is_called FROM b_s_seq")
+	p.want(p.sub, "SELECT reltuples FROM pg_class WHERE relname = 'b'", "100") // analyzed
+}
+
+// A foreign key to a table that is behind the copied one is made all the same.
+func TestRun_ForeignKeyWithoutAPartnerYetIsNotValidated(t *testing.T) {
+	p := newPair(t, "", "CREATE TABLE a (x int PRIMARY KEY); CREATE TABLE b (x int REFERENCES a); INSERT INTO a VALUES (1); INSERT INTO b VALUES (1)",
+		"CREATE TABLE a (x int PRIMARY KEY)")
+	o := p.options("b")
+	o.CreateSchema = true
+	p.run(o)
+	p.want(p.sub, "SELECT conname, convalidated FROM pg_constraint WHERE contype = 'f'", "b_x_fkey|f")
+	pgtest.Exec(t, p.sub, "INSERT INTO a VALUES (1); ALTER TABLE b VALIDATE CONSTRAINT b_x_fkey")
 }
 
 func TestRun_CreatesWithAPasswordThatNeedsEscaping_CB128(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/walferry/walferry/apply/sqlw"
@@ -20,6 +21,11 @@ type Options struct {
 	// CreateSchema makes absent target tables, and what they need, with
 	// pg_dump. A table that is renamed cannot be made this way.
 	CreateSchema bool
+	// OnExisting says what to do with a target table that holds rows; empty is
+	// Stop.
+	OnExisting OnExisting
+	// Workers is how many tables are copied at a time; zero is 1.
+	Workers int
 	// ReplicationRole is "auto" (or empty: replica where permitted), "replica"
 	// or "origin": the session_replication_role of the copying session.
 	ReplicationRole string
@@ -30,6 +36,15 @@ type Options struct {
 	Events Events
 	Logger *slog.Logger // nil: no log
 }
+
+// OnExisting is an answer to a target table that holds rows.
+type OnExisting string
+
+const (
+	Stop     OnExisting = "stop"     // fail, before a row has been copied
+	Truncate OnExisting = "truncate" // empty it in the transaction that copies
+	Append   OnExisting = "append"   // keep them: a row with the same key fails then
+)
 
 // TableMap says which table is copied, what of it, and where to.
 type TableMap struct {
@@ -82,7 +97,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &run{o: o, log: o.Logger.With("subscription", o.Subscription)}
+	r := &run{o: o, all: o.Tables, log: o.Logger.With("subscription", o.Subscription)}
 	ctx, cancel := context.WithCancel(ctx)
 	r.stall = newStall(o.Publisher, o.Subscriber, o.Events.Waiting, r.log)
 	watched := make(chan struct{})
@@ -91,22 +106,27 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		r.stall.watch(ctx)
 	}()
 	err := r.runAll(ctx)
+	r.close()
+	if err == nil || ctx.Err() == nil && tableErrors(err) {
+		err = errors.Join(err, r.finish(ctx))
+	}
 	cancel()
 	<-watched
-	r.close()
 	return r.res, err
 }
 
-// run is the state of one Run; one goroutine owns it.
+// run is the state of one Run. One goroutine owns it, and shares it with the
+// workers while they copy.
 type run struct {
-	o     Options
-	log   *slog.Logger
-	res   Result
-	stall *stall
-	point *point
-	in    *reader
-	out   *writer
-	lock  bool // before the tables are read
+	o       Options
+	all     []TableMap // of the run; o.Tables are those of one attempt
+	log     *slog.Logger
+	res     Result
+	stall   *stall
+	point   *point
+	*worker            // plans, and is the first that copies
+	lock    bool       // before the tables are read
+	mu      sync.Mutex // for res and events, while workers copy
 }
 
 func (r *run) run(ctx context.Context) error {
@@ -119,16 +139,9 @@ func (r *run) run(ctx context.Context) error {
 		r.res.ConsistentPoint = r.point.lsn
 	}
 	r.log.Info("consistent point reached", "lsn", r.point.lsn.String())
-	r.o.Events.consistentPoint(r.point.lsn)
-	if r.in, err = openReader(ctx, r.o.Publisher, r.point, r.stall); err != nil {
-		return err
-	}
-	if r.lock {
-		if err := r.lockTables(ctx); err != nil {
-			return err
-		}
-	}
-	if r.out, err = openWriter(ctx, &r.o, r.stall); err != nil {
+	r.tell(func(e *Events) { e.consistentPoint(r.point.lsn) })
+	r.worker = &worker{r: r}
+	if err := r.worker.open(ctx); err != nil {
 		return err
 	}
 	if err := checkEncodings(r.in.conn, r.out.conn); err != nil {
@@ -151,8 +164,9 @@ func (r *run) plan(ctx context.Context) ([]*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	var absent []TableMap
 	if r.o.CreateSchema {
-		absent, err := absentTargets(ctx, r.out.conn, r.o.Tables)
+		absent, err = absentTargets(ctx, r.out.conn, r.o.Tables)
 		if err != nil {
 			return nil, err
 		}
@@ -162,71 +176,38 @@ func (r *run) plan(ctx context.Context) ([]*plan, error) {
 			}
 		}
 	}
-	return makePlans(ctx, r.out, sources)
-}
-
-// copyAll copies what the plans say, parents of foreign keys first where those
-// are checked.
-func (r *run) copyAll(ctx context.Context, plans []*plan) error {
-	if !r.out.replica {
-		var err error
-		if plans, err = parentsFirst(ctx, r.out.conn, plans); err != nil {
-			return err
-		}
-	}
-	var failed []error
-	for _, p := range plans {
-		res, err := r.copyTable(ctx, p)
-		r.o.Events.tableDone(res, err)
-		if err == nil {
-			r.res.Tables = append(r.res.Tables, res)
-			continue
-		}
-		err = &TableError{Table: p.TableMap, Err: err}
-		failed = append(failed, err)
-		if ctx.Err() != nil || !tableOnly(err) {
-			break
-		}
-		if _, ok := errors.AsType[*RewrittenError](err); ok {
-			continue // by runAll
-		}
-		r.log.Warn("table was not copied", "table", p.Source(), "error", err)
-		if err := r.reopen(ctx); err != nil {
-			failed = append(failed, err)
-			break
-		}
-	}
-	return errors.Join(failed...)
-}
-
-// reopen replaces the connections that a failed table has left unusable.
-func (r *run) reopen(ctx context.Context) error {
-	var err error
-	if r.in.conn.IsClosed() || r.in.conn.TxStatus() != 'T' {
-		closeConn(r.in.conn)
-		if r.in, err = openReader(ctx, r.o.Publisher, r.point, r.stall); err != nil {
-			return err
-		}
-	}
-	if r.out.conn.IsClosed() || r.out.conn.TxStatus() != 'I' {
-		closeConn(r.out.conn)
-		if r.out, err = openWriter(ctx, &r.o, r.stall); err != nil {
-			return err
-		}
-	}
-	return nil
+	return makePlans(ctx, r, sources, absent)
 }
 
 func (r *run) close() {
-	if r.out != nil {
-		closeConn(r.out.conn)
-	}
-	if r.in != nil {
-		closeConn(r.in.conn)
+	if r.worker != nil {
+		r.worker.close()
 	}
 	if r.point != nil {
 		closeConn(r.point.conn)
 	}
+	r.point, r.worker = nil, nil
+}
+
+// tell calls back, one at a time.
+func (r *run) tell(f func(*Events)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.o.Events)
+}
+
+// tableErrors reports whether an error only says that some tables were not copied.
+func tableErrors(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return false
+	}
+	for _, e := range joined.Unwrap() {
+		if _, ok := errors.AsType[*TableError](e); !ok || !tableOnly(e) {
+			return false
+		}
+	}
+	return true
 }
 
 // A TableError says why a table was not copied.

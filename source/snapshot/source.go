@@ -25,6 +25,7 @@ type sourceColumn struct {
 	name      string
 	typ       string // format_type
 	generated bool
+	columnType
 }
 
 // readSources looks up all tables and names everything that is wrong at once.
@@ -69,14 +70,14 @@ func readSource(ctx context.Context, in *reader, t TableMap) (*sourceTable, stri
 	if n, err := strconv.ParseInt(rows[0][3], 10, 64); err == nil {
 		s.estimatedBytes = n
 	}
-	rows, err = pgquery.Rows(ctx, in.conn, `SELECT attname, format_type(atttypid, atttypmod), attgenerated <> ''
-		FROM pg_attribute WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, s.oid)
+	rows, err = pgquery.Rows(ctx, in.conn, `SELECT attname, format_type(atttypid, atttypmod), attgenerated <> '', `+columnTypeSQL+`
+		FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, s.oid)
 	if err != nil {
 		return nil, "", err
 	}
 	missing := slices.Clone(t.Columns)
 	for _, r := range rows {
-		c := sourceColumn{name: r[0], typ: r[1], generated: r.Bool(2)}
+		c := sourceColumn{name: r[0], typ: r[1], generated: r.Bool(2), columnType: readColumnType(r[3:])}
 		if i := slices.Index(missing, c.name); i >= 0 {
 			missing = slices.Delete(missing, i, i+1)
 		} else if t.Columns != nil {

@@ -1,8 +1,11 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,14 +35,20 @@ type stall struct {
 	log    *slog.Logger
 
 	mu   sync.Mutex
-	pids map[string]uint32 // backends of the copy, by side
-	what string            // what is waited for, when that is known without asking
+	pids map[backend]bool // of the copy
+	what string           // what is waited for, when that is known without asking
+}
+
+// backend is a server process of one side.
+type backend struct {
+	side string
+	pid  uint32
 }
 
 func newStall(publisher, subscriber string, report func(Wait), log *slog.Logger) *stall {
 	return &stall{
 		urls:   map[string]string{sidePublisher: publisher, sideSubscriber: subscriber},
-		report: report, log: log, pids: map[string]uint32{},
+		report: report, log: log, pids: map[backend]bool{},
 	}
 }
 
@@ -49,8 +58,15 @@ func (s *stall) move() { s.moved.Add(1) }
 func (s *stall) follow(side string, pid uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pids[side] = pid
+	s.pids[backend{side, pid}] = true
 	s.move()
+}
+
+// leave forgets a backend.
+func (s *stall) leave(side string, pid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pids, backend{side, pid})
 }
 
 // expect is follow for one long command; the returned function ends it.
@@ -63,7 +79,7 @@ func (s *stall) expect(side string, pid uint32, what string) func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.what = ""
-		delete(s.pids, side)
+		delete(s.pids, backend{side, pid})
 		s.move()
 	}
 }
@@ -101,24 +117,21 @@ func (s *stall) watch(ctx context.Context) {
 // tell reports what each side waits for.
 func (s *stall) tell(ctx context.Context, conns map[string]*pgconn.PgConn, since time.Time) {
 	s.mu.Lock()
-	pids, what := map[string]uint32{}, s.what
-	for side, pid := range s.pids {
-		pids[side] = pid
-	}
+	pids, what := slices.Collect(maps.Keys(s.pids)), s.what
 	s.mu.Unlock()
-	for _, side := range []string{sidePublisher, sideSubscriber} {
-		pid, ok := pids[side]
-		if !ok {
-			continue
-		}
-		reason, err := s.ask(ctx, conns, side, pid, what)
+	slices.SortFunc(pids, func(a, b backend) int { return cmp.Or(cmp.Compare(a.side, b.side), cmp.Compare(a.pid, b.pid)) })
+	told := map[string]bool{} // several workers may wait for the same
+	for _, b := range pids {
+		side := b.side
+		reason, err := s.ask(ctx, conns, side, b.pid, what)
 		if err != nil {
 			s.log.Debug("cannot ask what the copy waits for", "side", side, "error", err)
 			continue
 		}
-		if reason == "" {
+		if reason == "" || told[side+reason] {
 			continue
 		}
+		told[side+reason] = true
 		s.log.Info("copy is waiting", "side", side, "reason", reason, "for", time.Since(since).Round(time.Second))
 		if s.report != nil {
 			s.report(Wait{Side: side, Reason: reason, Since: since})

@@ -8,24 +8,28 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/walferry/walferry/change"
+	"github.com/walferry/walferry/internal/pgconnect"
 	"github.com/walferry/walferry/internal/pgquery"
 )
 
 // writer is the connection to the subscriber.
 type writer struct {
-	conn *pgconn.PgConn
+	conn    *pgconn.PgConn
+	version int // as server_version_num
 	// replica: triggers and foreign keys are off, as in an applier of native
 	// replication, but for triggers that are enabled for replica or always.
 	replica bool
 }
 
-func openWriter(ctx context.Context, o *Options, st *stall) (*writer, error) {
+// openWriter connects. origin names the replication origin of the session; empty:
+// none.
+func openWriter(ctx context.Context, o *Options, origin string, st *stall) (*writer, error) {
 	c, err := connect(ctx, o.Subscriber, "copy writer")
 	if err != nil {
 		return nil, fmt.Errorf("connect to subscriber: %w", err)
 	}
-	w := &writer{conn: c}
-	if err := w.prepare(ctx, o); err != nil {
+	w := &writer{conn: c, version: pgconnect.ServerVersion(c.ParameterStatus("server_version"))}
+	if err := w.prepare(ctx, o, origin); err != nil {
 		closeConn(c)
 		return nil, err
 	}
@@ -33,7 +37,7 @@ func openWriter(ctx context.Context, o *Options, st *stall) (*writer, error) {
 	return w, nil
 }
 
-func (w *writer) prepare(ctx context.Context, o *Options) error {
+func (w *writer) prepare(ctx context.Context, o *Options, origin string) error {
 	if o.ReplicationRole != "origin" {
 		err := execSQL(ctx, w.conn, "SET session_replication_role = replica")
 		var pg *pgconn.PgError
@@ -46,15 +50,15 @@ func (w *writer) prepare(ctx context.Context, o *Options) error {
 			return fmt.Errorf("set session_replication_role on the subscriber: %w", err)
 		}
 	}
-	if o.Origin == "" {
+	if origin == "" {
 		return nil
 	}
-	_, err := pgquery.Rows(ctx, w.conn, `SELECT pg_replication_origin_create($1) WHERE NOT EXISTS (SELECT FROM pg_replication_origin WHERE roname = $1)`, o.Origin)
+	_, err := pgquery.Rows(ctx, w.conn, `SELECT pg_replication_origin_create($1) WHERE NOT EXISTS (SELECT FROM pg_replication_origin WHERE roname = $1)`, origin)
 	if err == nil {
-		_, err = pgquery.Rows(ctx, w.conn, `SELECT pg_replication_origin_session_setup($1)`, o.Origin)
+		_, err = pgquery.Rows(ctx, w.conn, `SELECT pg_replication_origin_session_setup($1)`, origin)
 	}
 	if err != nil {
-		return fmt.Errorf("set up replication origin %s on the subscriber: %w", o.Origin, err)
+		return fmt.Errorf("set up replication origin %s on the subscriber: %w", origin, err)
 	}
 	return nil
 }
@@ -80,8 +84,9 @@ func checkEncodings(in, out *pgconn.PgConn) error {
 }
 
 // begin starts the transaction of one table and locks its ledger row. If the
-// row says ready, the transaction is ended and lsn is that of the copy.
-func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (ready bool, lsn change.LSN, err error) {
+// row says that the rows are there, the transaction is ended and lsn is that of
+// the copy.
+func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (there bool, lsn change.LSN, err error) {
 	if err := execSQL(ctx, w.conn, "BEGIN"); err != nil {
 		return false, 0, fmt.Errorf("begin: %w", err)
 	}
@@ -93,7 +98,7 @@ func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (re
 	if err != nil {
 		return false, 0, fmt.Errorf("lock row of walferry.subscription_table: %w", err)
 	}
-	if r[0] != "ready" {
+	if r[0] != "ready" && r[0] != "copied" {
 		return false, 0, nil
 	}
 	if lsn, err = change.ParseLSN(r[1]); err != nil {
@@ -105,9 +110,9 @@ func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (re
 	return true, lsn, nil
 }
 
-// commit records the table as ready and ends the transaction.
+// commit records that the rows are there and ends the transaction.
 func (w *writer) commit(ctx context.Context, subscription string, t TableMap, lsn change.LSN, rows int64) error {
-	if _, err := pgquery.One(ctx, w.conn, `UPDATE walferry.subscription_table SET state = 'ready', copy_lsn = $4::pg_lsn, rows = $5::int8
+	if _, err := pgquery.One(ctx, w.conn, `UPDATE walferry.subscription_table SET state = 'copied', copy_lsn = $4::pg_lsn, rows = $5::int8
 		WHERE subscription = $1 AND schema_name = $2 AND table_name = $3 RETURNING true`,
 		subscription, t.SourceSchema, t.SourceName, lsn.String(), fmt.Sprint(rows)); err != nil {
 		return fmt.Errorf("record in walferry.subscription_table: %w", err)

@@ -28,6 +28,7 @@ type View struct {
 	total  int // tables of the run
 	done   int
 	every  time.Duration
+	built  time.Time // when a line about building was shown last
 }
 
 type table struct {
@@ -54,6 +55,7 @@ func (v *View) Events() snapshot.Events {
 		TableStarted:  v.started,
 		TableProgress: v.progress,
 		TableDone:     v.finished,
+		Building:      v.building,
 	}
 }
 
@@ -159,6 +161,19 @@ func (v *View) finished(r snapshot.TableResult, err error) {
 		v.line("%s: was copied before (%d of %d)", r.Source(), done, v.total)
 	case v.bars == nil:
 		v.line("%s: done, %s, %s in %s (%d of %d)", r.Source(), plural(int(r.Rows), "row"), size(r.Bytes), r.Duration.Round(time.Millisecond), done, v.total)
+	}
+}
+
+func (v *View) building(b snapshot.Build) {
+	v.mu.Lock()
+	now := time.Now()
+	show := now.Sub(v.built) >= v.every
+	if show {
+		v.built = now
+	}
+	v.mu.Unlock()
+	if show {
+		v.line("making %s (%d of %d)", b.Object, b.Done+1, b.Total)
 	}
 }
 

@@ -28,6 +28,7 @@ func main() {
 	rates := flag.String("rates", "", "rates for latencies, comma separated (200, and the highest that all methods sustain)")
 	flag.IntVar(&o.Runs, "runs", 3, "runs of each method")
 	flag.Float64Var(&o.Scale, "scale", 1, "size of the workloads")
+	copies := flag.String("copies", "", "initial copies, comma separated: "+strings.Join(bench.CopySets, ", ")+" (none)")
 	flag.StringVar(&o.Dir, "dir", "", "folder for the servers (temporary folder)")
 	flag.StringVar(&o.Walferry, "walferry", "", "binary to measure (built from this tree)")
 	flag.Parse()
@@ -43,6 +44,7 @@ func main() {
 		}
 		o.Rates = append(o.Rates, rate)
 	}
+	o.Copies = list(*copies)
 	o.Workloads = list(*workloads)
 	for _, m := range list(*methods) {
 		o.Methods = append(o.Methods, bench.Method(m))
