@@ -41,8 +41,16 @@ CREATE TABLE IF NOT EXISTS walferry.subscription_part (
 	schema_name text NOT NULL,
 	table_name text NOT NULL,
 	part int NOT NULL,
-	copy_lsn pg_lsn NOT NULL,
-	rows bigint NOT NULL,
+	source text NOT NULL,
+	first_block bigint NOT NULL,
+	last_block bigint NOT NULL,
+	shape text NOT NULL,
+	attempt text NOT NULL,
+	rows bigint NOT NULL DEFAULT 0,
+	stored bigint NOT NULL DEFAULT 0,
+	bound bigint NOT NULL DEFAULT 0,
+	xids bigint[] NOT NULL DEFAULT '{}',
+	copy_lsn pg_lsn,
 	PRIMARY KEY (subscription, schema_name, table_name, part)
 );
 CREATE TABLE IF NOT EXISTS walferry.subscription_pending (

@@ -45,15 +45,9 @@ func (w *worker) copyTable(ctx context.Context, p *plan) (TableResult, error) {
 	m := &meter{r: r, p: Progress{Table: p.TableMap, Started: start, EstimatedRows: p.estimatedRows, EstimatedBytes: p.estimatedBytes}}
 	r.tell(func(e *Events) { e.tableStarted(m.p) })
 	var stored int64
-	if p.freeze || p.truncate { // a table that is frozen must be new in the transaction
-		if err := execSQL(ctx, w.out.conn, "TRUNCATE "+p.Target()); err != nil {
-			w.out.rollback(ctx)
-			return res, fmt.Errorf("empty the subscriber's table: %w", err)
-		}
-		if err := w.out.forgetParts(ctx, r.o.Subscription, p.TableMap); err != nil {
-			w.out.rollback(ctx)
-			return res, err
-		}
+	if err := w.out.makeEmpty(ctx, r.o.Subscription, p); err != nil {
+		w.out.rollback(ctx)
+		return res, err
 	}
 	err = w.unlocked(ctx, func() (err error) {
 		if stored, err = w.transfer(ctx, p, m); err != nil {
@@ -92,7 +86,7 @@ func (w *worker) transfer(ctx context.Context, p *plan, m *meter) (stored int64,
 		sent, stored, err = w.transferEmpty(ctx, p)
 		m.p.Rows = sent
 	} else {
-		sent, stored, err = w.pipe(ctx, p, m)
+		sent, stored, err = w.pipe(ctx, p.statements, m)
 	}
 	if err != nil {
 		return 0, err
@@ -121,9 +115,18 @@ func (w *worker) transferEmpty(ctx context.Context, p *plan) (sent, stored int64
 	return sent, done.CommandTag.RowsAffected(), nil
 }
 
+// statements move rows.
+type statements struct {
+	// reads is a COPY ... TO STDOUT, or a count for a table without columns, of which
+	// COPY has nothing to say.
+	reads  string
+	writes string // COPY ... FROM STDIN
+	binary bool   // the format; false: text
+}
+
 // pipe runs COPY TO and COPY FROM at the same time. The end of data is passed
 // on only when the publisher has finished without an error.
-func (w *worker) pipe(ctx context.Context, p *plan, m *meter) (sent, stored int64, err error) {
+func (w *worker) pipe(ctx context.Context, p statements, m *meter) (sent, stored int64, err error) {
 	pr, pw := io.Pipe()
 	// A blocked pipe does not notice the end of ctx.
 	stop := context.AfterFunc(ctx, func() { pw.CloseWithError(context.Cause(ctx)) })
@@ -172,8 +175,9 @@ type meter struct {
 	p    Progress
 	next time.Time
 
-	task *task    // not nil: p is that of a part
-	told Progress // what the task knows of p
+	task  *task    // not nil: p is that of a part
+	quiet bool     // not rows of the table
+	told  Progress // what the task knows of p
 }
 
 func (m *meter) Write(b []byte) (int, error) {
@@ -189,6 +193,9 @@ func (m *meter) Write(b []byte) (int, error) {
 
 // show tells how far the table is.
 func (m *meter) show() {
+	if m.quiet {
+		return
+	}
 	p := m.p
 	if t := m.task; t != nil {
 		t.mu.Lock()

@@ -4,19 +4,11 @@ import (
 	"os"
 	"testing"
 
+	"github.com/walferry/walferry/apply/sqlw"
 	"github.com/walferry/walferry/internal/pgtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
-
-// ledger is the part of schema walferry that the copy writes.
-const ledger = `CREATE SCHEMA walferry; CREATE TABLE walferry.subscription_table (
-	subscription text NOT NULL, schema_name text NOT NULL, table_name text NOT NULL, target_schema text NOT NULL, target_table text NOT NULL,
-	state text NOT NULL, copy_lsn pg_lsn, rows bigint, PRIMARY KEY (subscription, schema_name, table_name));
-	CREATE TABLE walferry.subscription_part (subscription text NOT NULL, schema_name text NOT NULL, table_name text NOT NULL, part int NOT NULL,
-	copy_lsn pg_lsn NOT NULL, rows bigint NOT NULL, PRIMARY KEY (subscription, schema_name, table_name, part));
-	CREATE TABLE walferry.subscription_pending (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, subscription text NOT NULL, stage int NOT NULL,
-	object text NOT NULL, statement text NOT NULL)`
 
 // pair is a publisher and a subscriber database.
 type pair struct {
@@ -30,7 +22,7 @@ func newPair(t testing.TB, both, pub, sub string) *pair {
 	t.Helper()
 	c := pgtest.Shared(t)
 	p := &pair{t: t, pub: c.DB(t), sub: c.DB(t)}
-	pgtest.Exec(t, p.sub, ledger)
+	makeLedger(t, p.sub)
 	for _, s := range []string{both, pub} {
 		if s != "" {
 			pgtest.Exec(t, p.pub, s)
@@ -42,6 +34,19 @@ func newPair(t testing.TB, both, pub, sub string) *pair {
 		}
 	}
 	return p
+}
+
+// makeLedger makes schema walferry.
+func makeLedger(t testing.TB, url string) {
+	t.Helper()
+	c, err := connect(t.Context(), url, "test")
+	if err == nil {
+		err = sqlw.EnsureSchema(t.Context(), c)
+		closeConn(c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // options copies tables of schema public under their own name.

@@ -75,7 +75,7 @@ func (n *needs) addRelations(ctx context.Context, r *run, absent []TableMap) (oi
 	for _, t := range absent {
 		schemas, names = append(schemas, t.SourceSchema), append(names, t.SourceName)
 	}
-	rows, err := pgquery.Rows(ctx, r.in.conn, relationsSQL, textArray(schemas), textArray(names))
+	rows, err := pgquery.Rows(ctx, r.in.conn, relationsSQL, pgquery.TextArray(schemas), pgquery.TextArray(names))
 	if err != nil {
 		return nil, err
 	}
@@ -196,14 +196,6 @@ func hasObject(ctx context.Context, c *pgconn.PgConn, kind, names, args string) 
 		}
 	}
 	return err == nil, err
-}
-
-func textArray(items []string) string {
-	q := make([]string, len(items))
-	for i, s := range items {
-		q[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-	}
-	return "{" + strings.Join(q, ",") + "}"
 }
 
 // tableKinds are the kinds of entries that are taken from the archive of the

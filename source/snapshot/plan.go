@@ -16,23 +16,33 @@ import (
 type plan struct {
 	*sourceTable
 	targetOID string
+	leaves    bool     // the target is partitioned
+	remote    bool     // some of its partitions are foreign tables
 	columns   []string // copied ones
-	binary    bool     // the format; false: text
 	// freeze: the table was made by this run, so that nobody can miss rows that
 	// its older snapshot should not see (PostgreSQL: COPY, FREEZE).
 	freeze bool
-	// reads is a COPY ... TO STDOUT, or a count for a table without columns,
-	// of which COPY has nothing to say.
-	reads    string
-	writes   string // COPY ... FROM STDIN
+	statements
 	truncate bool
 	// empty: the target has no rows, or only such as may be thrown away.
 	empty bool
+	// earlier are parts that an interrupted run has recorded, and present the rows of the
+	// target by the transaction that stored them.
+	earlier []recordedPart
+	present map[uint32]int64
 	// mayDrop: a BEFORE trigger that fires in this session can drop rows.
 	mayDrop bool
 	// rechecks find rows that violate a deferrable constraint. PostgreSQL does
 	// not enforce those in a session with session_replication_role=replica.
 	rechecks []recheck
+}
+
+// only is the target without tables that inherit from it, which have rows of their own.
+func (p *plan) only() string {
+	if p.leaves {
+		return p.Target()
+	}
+	return "ONLY " + p.Target()
 }
 
 func (p *plan) rowsOnly() bool { return len(p.columns) == 0 }
@@ -48,7 +58,7 @@ func makePlans(ctx context.Context, r *run, sources []*sourceTable, made []Table
 	var plans []*plan
 	var problems []string
 	for _, s := range sources {
-		p := &plan{sourceTable: s, binary: sameVersion}
+		p := &plan{sourceTable: s, statements: statements{binary: sameVersion}}
 		p.freeze = slices.ContainsFunc(made, func(t TableMap) bool { return t.Target() == s.Target() })
 		bad, err := p.compare(ctx, r.out)
 		p.empty = p.freeze
@@ -73,8 +83,9 @@ func makePlans(ctx context.Context, r *run, sources []*sourceTable, made []Table
 
 // compare fills in the target side and returns what is wrong.
 func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
-	rows, err := pgquery.Rows(ctx, out.conn, `SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = $2`, p.TargetSchema, p.TargetName)
+	rows, err := pgquery.Rows(ctx, out.conn, `SELECT c.oid, c.relkind,
+		EXISTS (SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE l.relkind = 'f')
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, p.TargetSchema, p.TargetName)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +95,8 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 	if kind := rows[0][1]; kind != "r" && kind != "p" {
 		return []string{fmt.Sprintf("%s on the subscriber is not a table (relkind %q)", p.Target(), kind)}, nil
 	}
-	p.targetOID = rows[0][0]
-	p.freeze = p.freeze && rows[0][1] == "r" // not through a partitioned table
+	p.targetOID, p.leaves, p.remote = rows[0][0], rows[0][1] == "p", rows[0].Bool(2)
+	p.freeze = p.freeze && !p.leaves // not through a partitioned table
 	rows, err = pgquery.Rows(ctx, out.conn, `SELECT attname, attgenerated <> '', `+columnTypeSQL+` FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
 		WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped`, p.targetOID)
 	if err != nil {
@@ -140,20 +151,35 @@ func haveRows(ctx context.Context, r *run) (map[relationName]bool, error) {
 
 // existing decides what to do with rows that the target holds.
 func (p *plan) existing(ctx context.Context, r *run) ([]string, error) {
-	w, err := pgquery.One(ctx, r.out.conn, "SELECT EXISTS (SELECT FROM "+p.Target()+`), EXISTS (SELECT FROM walferry.subscription_part
-		WHERE subscription = $1 AND schema_name = $2 AND table_name = $3)`, r.o.Subscription, p.SourceSchema, p.SourceName)
+	w, err := pgquery.One(ctx, r.out.conn, "SELECT EXISTS (SELECT FROM "+p.only()+")")
 	if err != nil {
 		return nil, err
 	}
+	if p.earlier, err = r.out.readParts(ctx, r.o.Subscription, p.TableMap); err != nil {
+		return nil, err
+	}
+	holds, strangers := w.Bool(0), int64(0)
+	if holds && len(p.earlier) > 0 {
+		if p.present, err = r.out.presentRows(ctx, p); err != nil {
+			return nil, err
+		}
+		strangers = p.strangers()
+	}
 	switch {
-	case !w.Bool(0):
+	case !holds:
 		p.empty = true
-	case w.Bool(1), r.o.OnExisting == Truncate: // the rows are of an earlier run, or not wanted
+	case strangers > 0 && r.o.OnExisting != Truncate:
+		return []string{fmt.Sprintf("subscriber's table %s holds %d rows that an interrupted copy has not brought: empty it (TRUNCATE %s), or set copy.on_existing to truncate",
+			p.Target(), strangers, p.Target())}, nil
+	case len(p.earlier) > 0, r.o.OnExisting == Truncate: // the rows are of an earlier run, or not wanted
 		p.truncate, p.empty = true, true
 	case r.o.OnExisting == Append:
 	default:
 		return []string{fmt.Sprintf("subscriber's table %s holds rows: empty it (TRUNCATE %s), or set copy.on_existing to truncate, or to append to keep them, "+
 			"or set initial: none if the subscriber has everything already", p.Target(), p.Target())}, nil
+	}
+	if strangers > 0 {
+		p.earlier = nil // with all of them
 	}
 	return nil, nil
 }
@@ -189,15 +215,24 @@ func (p *plan) setSQL() {
 	}
 }
 
-// setPartSQL makes the statements copy a part.
-func (p *plan) setPartSQL(t *part) {
+// setPartSQL makes the statements copy a part, or what the subscriber does not have of
+// it.
+func (p *plan) setPartSQL(t *part, h horizon) {
 	p.freeze = false // the table is not new in the transaction
 	p.setSQL()
-	where := t.where()
-	if p.RowFilter != "" {
-		where += " AND (" + p.RowFilter + ")"
+	age := ""
+	if t.there() {
+		age = h.young(t.bound)
 	}
-	p.reads = "COPY (SELECT " + sqlw.QuoteList(p.columns) + " FROM ONLY " + t.table + " WHERE " + where + ") TO STDOUT" + p.readOptions()
+	p.reads = "COPY (SELECT " + sqlw.QuoteList(p.columns) + " FROM ONLY " + t.table + " WHERE " + p.filtered(t.where(age)) + ") TO STDOUT" + p.readOptions()
+}
+
+// filtered is a condition and that of the publication.
+func (p *plan) filtered(where string) string {
+	if p.RowFilter == "" {
+		return where
+	}
+	return where + " AND (" + p.RowFilter + ")"
 }
 
 func (p *plan) readOptions() string {

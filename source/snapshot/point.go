@@ -111,6 +111,7 @@ func (p *point) open(ctx context.Context, st *stall) error {
 type reader struct {
 	conn    *pgconn.PgConn
 	version int // as server_version_num
+	horizon
 }
 
 // A ServerError says that two connections with the same connection string have
@@ -133,8 +134,27 @@ func openReader(ctx context.Context, url string, p *point, st *stall) (*reader, 
 		closeConn(c)
 		return nil, err
 	}
+	r := &reader{conn: c, version: pgconnect.ServerVersion(c.ParameterStatus("server_version"))}
+	if r.horizon, err = readHorizon(ctx, c); err != nil {
+		closeConn(c)
+		return nil, err
+	}
 	st.follow(sidePublisher, c.PID())
-	return &reader{conn: c, version: pgconnect.ServerVersion(c.ParameterStatus("server_version"))}, nil
+	return r, nil
+}
+
+func readHorizon(ctx context.Context, c *pgconn.PgConn) (h horizon, err error) {
+	r, err := pgquery.One(ctx, c, "SELECT pg_snapshot_xmin(s), pg_snapshot_xmax(s) FROM pg_current_snapshot() s")
+	if err == nil {
+		h.xmin, err = strconv.ParseUint(r[0], 10, 64)
+	}
+	if err == nil {
+		h.xmax, err = strconv.ParseUint(r[1], 10, 64)
+	}
+	if err != nil {
+		return h, fmt.Errorf("read the transactions of the snapshot: %w", err)
+	}
+	return h, nil
 }
 
 func importSnapshot(ctx context.Context, c *pgconn.PgConn, p *point) error {

@@ -48,7 +48,8 @@ func testCreate(t *testing.T, version int) {
 	t.Setenv("PATH", c.BinDir()+string(os.PathListSeparator)+os.Getenv("PATH"))
 	p := &pair{t: t, pub: c.DB(t), sub: c.DB(t)}
 	pgtest.Exec(t, p.pub, application)
-	pgtest.Exec(t, p.sub, ledger, "CREATE SCHEMA app") // a part that is there already
+	makeLedger(t, p.sub)
+	pgtest.Exec(t, p.sub, "CREATE SCHEMA app") // a part that is there already
 	o := p.options()
 	o.CreateSchema = true
 	o.Tables = appTables("customer", "Order %", "event", "kid")

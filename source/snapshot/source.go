@@ -17,6 +17,7 @@ type sourceTable struct {
 	oid            string
 	partitioned    bool
 	columns        []sourceColumn // published ones, in table order
+	key            []string       // columns that tell rows apart; none: there are no such
 	estimatedRows  int64
 	estimatedBytes int64
 }
@@ -70,12 +71,13 @@ func readSource(ctx context.Context, in *reader, t TableMap) (*sourceTable, stri
 	if n, err := strconv.ParseInt(rows[0][3], 10, 64); err == nil {
 		s.estimatedBytes = n
 	}
-	rows, err = pgquery.Rows(ctx, in.conn, `SELECT attname, format_type(atttypid, atttypmod), attgenerated <> '', `+columnTypeSQL+`
+	rows, err = pgquery.Rows(ctx, in.conn, `SELECT attname, format_type(atttypid, atttypmod), attgenerated <> '', `+columnTypeSQL+`, attnum
 		FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, s.oid)
 	if err != nil {
 		return nil, "", err
 	}
 	missing := slices.Clone(t.Columns)
+	numbers := map[string]string{} // names of published columns by attnum
 	for _, r := range rows {
 		c := sourceColumn{name: r[0], typ: r[1], generated: r.Bool(2), columnType: readColumnType(r[3:])}
 		if i := slices.Index(missing, c.name); i >= 0 {
@@ -89,11 +91,37 @@ func readSource(ctx context.Context, in *reader, t TableMap) (*sourceTable, stri
 			continue
 		}
 		s.columns = append(s.columns, c)
+		numbers[r[6]] = c.name
 	}
 	if len(missing) > 0 {
 		return nil, fmt.Sprintf("publisher's table %s has no column %s", t.Source(), sqlw.QuoteList(missing)), nil
 	}
+	if rows, err = pgquery.Rows(ctx, in.conn, keySQL, s.oid); err != nil {
+		return nil, "", err
+	}
+	for _, r := range rows {
+		s.key = keyNames(r[0], numbers)
+	}
 	return s, "", nil
+}
+
+// keySQL finds the columns of a unique index that tells all rows apart.
+const keySQL = `SELECT array_to_string(ARRAY(SELECT k.attnum FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, n) WHERE k.n <= i.indnkeyatts ORDER BY k.n), ' ')
+	FROM pg_index i WHERE i.indrelid = $1::oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+	AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[]) AND NOT a.attnotnull)
+	ORDER BY i.indisprimary DESC, i.indexrelid LIMIT 1`
+
+// keyNames are the columns of a key by their numbers: none, if one is not published.
+func keyNames(key string, names map[string]string) []string {
+	var columns []string
+	for n := range strings.FieldsSeq(key) {
+		name, ok := names[n]
+		if !ok {
+			return nil
+		}
+		columns = append(columns, name)
+	}
+	return columns
 }
 
 // A PlanError lists why tables cannot be copied as they are. It is found

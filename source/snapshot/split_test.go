@@ -33,12 +33,21 @@ func TestRun_LargeTablesAreCopiedInParts(t *testing.T) {
 	o.Events.TableStarted = func(Progress) { // what changes later is not copied
 		once.Do(func() {
 			writes.Go(func() {
-				for i := 0; ; i++ {
+				c, err := connect(t.Context(), p.pub, "test")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer closeConn(c)
+				for i := uint64(0); ; i++ {
 					select {
 					case <-stop:
 						return
 					default:
-						pgtest.Exec(t, p.pub, "UPDATE plain SET v = 'later', id = -id WHERE id % 50 = "+decimal(uint64(i%50)))
+						if err := execSQL(t.Context(), c, "UPDATE public.plain SET v = 'later', id = -id WHERE id % 50 = "+decimal(i%50)); err != nil {
+							t.Error(err)
+							return
+						}
 					}
 				}
 			})
@@ -66,35 +75,6 @@ func TestRun_LargeTablesAreCopiedInParts(t *testing.T) {
 			t.Errorf("%s: the last progress is %d of %d rows", table.Source(), last[table.SourceName], table.Rows)
 		}
 	}
-}
-
-// The parts of a run that was interrupted are of another snapshot.
-func TestRun_PartsOfAnInterruptedRunAreThrownAway(t *testing.T) {
-	smallParts(t)
-	p := newPair(t, "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE small (id int)", "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 50000) g; INSERT INTO small VALUES (1)", "")
-	o := p.options("t", "small")
-	o.Workers = 3
-	var once sync.Once
-	o.Events.TableProgress = func(pr Progress) {
-		if pr.Rows < 10000 {
-			return
-		}
-		once.Do(func() {
-			pgtest.Exec(t, p.sub, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walferry copy writer'")
-		})
-	}
-	if _, err := p.fail(o); strings.Contains(err.Error(), "another worker") {
-		t.Errorf("error: %v", err)
-	}
-	p.wantNothingLeft()
-	if got := pgtest.QueryString(t, p.sub, "SELECT count(*) > 0, (SELECT state FROM walferry.subscription_table WHERE table_name = 't') FROM walferry.subscription_part"); got != "t|copying" {
-		t.Fatalf("parts and state after the interruption: %s", got)
-	}
-	pgtest.Exec(t, p.pub, "UPDATE t SET id = -id, v = 'new' WHERE id <= 1000; DELETE FROM t WHERE id > 49000")
-	o.Events = Events{}
-	p.run(o)
-	p.same("SELECT count(*), sum(id), md5(string_agg(v, ',' ORDER BY id)) FROM t")
-	p.want(p.sub, "SELECT count(*), (SELECT count(*) FROM walferry.subscription_part) FROM walferry.subscription_table WHERE state = 'ready'", "2|0")
 }
 
 // A part that fails ends the table; other tables come all the same.

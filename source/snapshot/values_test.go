@@ -101,7 +101,8 @@ func TestRun_GeneratedOnTheSubscriberOnlyIsAnError_CB062(t *testing.T) {
 func TestRun_PublishedGeneratedColumnIsCopiedOn18_CB062(t *testing.T) {
 	c := pgtest.Shared(t, pgtest.WithVersion(18))
 	p := &pair{t: t, pub: c.DB(t), sub: c.DB(t)}
-	pgtest.Exec(t, p.sub, ledger, "CREATE TABLE t (a int, b int)")
+	makeLedger(t, p.sub)
+	pgtest.Exec(t, p.sub, "CREATE TABLE t (a int, b int)")
 	pgtest.Exec(t, p.pub, "CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a*2) STORED); INSERT INTO t VALUES (21)")
 	o := p.options("t")
 	o.Tables[0].Columns = []string{"a", "b"}
@@ -212,7 +213,8 @@ func TestRun_Encodings_CB045(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &pair{t: t, pub: withEncoding(t, tt.pub), sub: withEncoding(t, tt.sub)}
-			pgtest.Exec(t, p.sub, ledger, "CREATE TABLE t (id int, v text)")
+			makeLedger(t, p.sub)
+			pgtest.Exec(t, p.sub, "CREATE TABLE t (id int, v text)")
 			pgtest.Exec(t, p.pub, "CREATE TABLE t (id int, v text); INSERT INTO t "+tt.insert)
 			if tt.err != "" {
 				_, err := p.fail(p.options("t"))

@@ -52,11 +52,8 @@ func (w *worker) usable() bool {
 	return w.in != nil && w.out != nil && !w.in.conn.IsClosed() && w.in.conn.TxStatus() == 'T' && !w.out.conn.IsClosed() && w.out.conn.TxStatus() == 'I'
 }
 
-// job is a table, or a part of one.
-type job struct {
-	*task
-	part int
-}
+// job is something that one worker does. Its error is one of the run.
+type job func(ctx context.Context, w *worker) error
 
 // copyAll copies what the plans say: large tables first, so that none is left for
 // the end, or parents of foreign keys first, one after another, where those are
@@ -74,46 +71,134 @@ func (r *run) copyAll(ctx context.Context, plans []*plan) error {
 			return err
 		}
 	}
-	jobs, failed := r.jobs(ctx, plans, workers)
+	tasks, failed := r.begin(ctx, plans)
 	if !slices.ContainsFunc(failed, ends) {
-		failed = append(failed, r.work(ctx, jobs, min(workers, len(jobs)))...)
+		failed = append(failed, r.work(ctx, verifications(tasks), workers)...)
+	}
+	if !slices.ContainsFunc(failed, ends) {
+		failed = append(failed, r.prepare(ctx, tasks)...)
+	}
+	if !slices.ContainsFunc(failed, ends) {
+		failed = append(failed, r.work(ctx, r.jobs(tasks), workers)...)
 	}
 	return errors.Join(failed...)
 }
 
-// jobs splits large tables and begins those.
-func (r *run) jobs(ctx context.Context, plans []*plan, workers int) (jobs []job, failed []error) {
+// begin splits large tables and begins those.
+func (r *run) begin(ctx context.Context, plans []*plan) (tasks []*task, failed []error) {
 	for _, p := range plans {
-		t := &task{plan: p}
-		if workers > 1 {
-			err := r.unlocked(ctx, func() (err error) {
-				t.parts, err = r.split(ctx, p)
-				return err
-			})
-			if err != nil {
-				return nil, append(failed, err)
-			}
+		var t *task
+		err := r.unlocked(ctx, func() (err error) {
+			t, err = r.split(ctx, p)
+			return err
+		})
+		if err != nil {
+			return nil, append(failed, err)
 		}
-		if t.parts == nil {
-			jobs = append(jobs, job{task: t})
+		if t == nil {
+			tasks = append(tasks, &task{plan: p})
 			continue
 		}
 		there, res, err := r.beginParts(ctx, t)
 		switch {
 		case err != nil:
 			failed = append(failed, r.ended(p, res, err))
+			if ends(err) {
+				return nil, failed
+			}
 			if err := r.reopen(ctx); err != nil {
 				return nil, append(failed, err)
 			}
 		case there:
 			_ = r.ended(p, res, nil) // no error gives none
 		default:
-			for n := range t.parts {
-				jobs = append(jobs, job{t, n})
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks, failed
+}
+
+// verifications look at what earlier runs have brought.
+func verifications(tasks []*task) (jobs []job) {
+	for _, t := range tasks {
+		for _, p := range t.parts {
+			if p.there() {
+				jobs = append(jobs, func(ctx context.Context, w *worker) error {
+					if err := w.verifyPart(ctx, t, p); err != nil && ends(err) {
+						return err
+					}
+					return nil // told by prepare
+				})
 			}
 		}
 	}
-	return jobs, failed
+	return jobs
+}
+
+// prepare takes away what is no longer so of what earlier runs have brought.
+func (r *run) prepare(ctx context.Context, tasks []*task) (failed []error) {
+	for _, t := range tasks {
+		if t.parts == nil {
+			continue
+		}
+		if err := r.reopen(ctx); err != nil {
+			return append(failed, err)
+		}
+		if t.failed == nil {
+			t.failed = r.removeStale(ctx, t)
+		}
+		if t.failed == nil {
+			r.started(t)
+			continue
+		}
+		failed = append(failed, r.ended(t.plan, TableResult{TableMap: t.TableMap, CopyLSN: r.point.lsn}, t.failed))
+		if ends(t.failed) || ctx.Err() != nil {
+			return failed
+		}
+	}
+	return failed
+}
+
+// jobs copy the tables and parts that are not there.
+func (r *run) jobs(tasks []*task) (jobs []job) {
+	for _, t := range tasks {
+		switch {
+		case t.parts == nil:
+			jobs = append(jobs, func(ctx context.Context, w *worker) error {
+				res, err := w.copyTable(ctx, t.plan)
+				return r.ended(t.plan, res, err)
+			})
+		case t.failed == nil:
+			jobs = append(jobs, r.partJobs(t)...)
+		}
+	}
+	return jobs
+}
+
+func (r *run) partJobs(t *task) (jobs []job) {
+	for _, p := range t.parts {
+		if p.there() && !p.changes {
+			continue
+		}
+		t.left++
+		jobs = append(jobs, func(ctx context.Context, w *worker) error {
+			done, res, err := w.copyPart(ctx, t, p)
+			switch {
+			case done:
+				return r.ended(t.plan, res, err)
+			case err != nil && !ends(err):
+				return nil // told when the last part has ended
+			}
+			return err
+		})
+	}
+	if len(jobs) == 0 { // all of it was there
+		jobs = append(jobs, func(ctx context.Context, w *worker) error {
+			res, err := w.endTask(ctx, t)
+			return r.ended(t.plan, res, err)
+		})
+	}
+	return jobs
 }
 
 // work gives the jobs to workers.
@@ -125,6 +210,7 @@ func (r *run) work(ctx context.Context, jobs []job, workers int) []error {
 		queue <- j
 	}
 	close(queue)
+	workers = min(workers, len(jobs))
 	failed := make([][]error, workers)
 	var wg sync.WaitGroup
 	for i := range workers {
@@ -138,7 +224,7 @@ func (r *run) work(ctx context.Context, jobs []job, workers int) []error {
 					return
 				}
 			}
-			if failed[i] = w.copy(ctx, queue); slices.ContainsFunc(failed[i], ends) {
+			if failed[i] = w.do(ctx, queue); slices.ContainsFunc(failed[i], ends) {
 				cancel(errOtherFailed)
 			}
 		})
@@ -183,9 +269,9 @@ func (r *run) dropOrigins(ctx context.Context, c *pgconn.PgConn) {
 	}
 }
 
-// copy does jobs until there are none, or something fails that concerns more than
-// a table.
-func (w *worker) copy(ctx context.Context, jobs <-chan job) (failed []error) {
+// do does jobs until there are none, or something fails that concerns more than a
+// table.
+func (w *worker) do(ctx context.Context, jobs <-chan job) (failed []error) {
 	for j := range jobs {
 		if ctx.Err() != nil {
 			return append(failed, context.Cause(ctx))
@@ -193,21 +279,7 @@ func (w *worker) copy(ctx context.Context, jobs <-chan job) (failed []error) {
 		if err := w.reopen(ctx); err != nil {
 			return append(failed, err)
 		}
-		var res TableResult
-		var err error
-		done := true
-		if j.parts == nil {
-			res, err = w.copyTable(ctx, j.plan)
-		} else {
-			done, res, err = w.copyPart(ctx, j.task, j.part)
-		}
-		switch {
-		case done:
-			err = w.r.ended(j.plan, res, err)
-		case err != nil && !ends(err):
-			err = nil // told when the last part has ended
-		}
-		if err != nil {
+		if err := j(ctx, w); err != nil {
 			if failed = append(failed, err); ends(err) || ctx.Err() != nil {
 				return failed
 			}

@@ -110,6 +110,27 @@ func (w *writer) begin(ctx context.Context, subscription string, t TableMap) (th
 	return true, lsn, nil
 }
 
+// makeEmpty removes the rows that the target holds, if they may be removed, and what
+// the ledger knows of parts, in the transaction of the table.
+func (w *writer) makeEmpty(ctx context.Context, subscription string, p *plan) error {
+	if err := w.forgetParts(ctx, subscription, p.TableMap); err != nil {
+		return err
+	}
+	if !p.freeze && !p.truncate { // a table that is frozen must be new in the transaction
+		return nil
+	}
+	truncate := "TRUNCATE " + p.only()
+	err := execSQL(ctx, w.conn, "SAVEPOINT walferry_empty; "+truncate+"; RELEASE SAVEPOINT walferry_empty")
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "0A000" && w.replica {
+		// A foreign key refers to the table. In this session it is not checked.
+		err = execSQL(ctx, w.conn, "ROLLBACK TO SAVEPOINT walferry_empty; DELETE FROM "+p.only())
+	}
+	if err != nil {
+		return fmt.Errorf("empty the subscriber's table: %w", err)
+	}
+	return nil
+}
+
 // commit records that the rows are there and ends the transaction.
 func (w *writer) commit(ctx context.Context, subscription string, t TableMap, lsn change.LSN, rows int64) error {
 	if _, err := pgquery.One(ctx, w.conn, `UPDATE walferry.subscription_table SET state = 'copied', copy_lsn = $4::pg_lsn, rows = $5::int8
