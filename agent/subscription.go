@@ -259,20 +259,55 @@ func (w *subscriptionWorker) copy(ctx context.Context, l *ledger, tables []snaps
 	if err != nil {
 		return err
 	}
-	_, err = snapshot.Run(ctx, snapshot.Options{
-		Publisher:       w.pub.URL,
-		Subscriber:      w.sub.URL,
-		Subscription:    w.sub.Name,
-		Tables:          tables,
-		CreateSchema:    w.sub.Schema == config.SchemaCreate,
-		Workers:         w.sub.Copy.Workers,
-		OnExisting:      snapshot.OnExisting(w.sub.Copy.OnExisting),
-		ReplicationRole: w.sub.ReplicationRole,
-		Origin:          origin,
-		Events:          events,
-		Logger:          w.plain,
+	return w.inWindow(ctx, func(ctx context.Context) error {
+		_, err := snapshot.Run(ctx, snapshot.Options{
+			Publisher:       w.pub.URL,
+			Subscriber:      w.sub.URL,
+			Subscription:    w.sub.Name,
+			Tables:          tables,
+			CreateSchema:    w.sub.Schema == config.SchemaCreate,
+			Workers:         w.sub.Copy.Workers,
+			OnExisting:      snapshot.OnExisting(w.sub.Copy.OnExisting),
+			Locked:          w.sub.Copy.Mode == config.CopyLocked,
+			BytesPerSecond:  int64(w.sub.Copy.MaxMB) * 1e6,
+			ReplicationRole: w.sub.ReplicationRole,
+			Origin:          origin,
+			Events:          events,
+			Logger:          w.plain,
+		})
+		return err
 	})
-	return err
+}
+
+// errWindowClosed ends a copy whose part of the day is over.
+var errWindowClosed = errors.New("the window of the copy is over")
+
+// inWindow runs the copy in the part of the day that is meant for it. A copy that is not
+// done when that is over lets everything of the publisher go, and goes on with what is
+// missing the next time.
+func (w *subscriptionWorker) inWindow(ctx context.Context, run func(context.Context) error) error {
+	for {
+		opens, closes := w.sub.Copy.Window.Next(time.Now())
+		if closes.IsZero() {
+			return run(ctx)
+		}
+		if wait := time.Until(opens); wait > 0 {
+			w.logger.Info("the copy waits for its window", "window", w.sub.Copy.Window.String(), "opens", opens)
+			w.watch.target().SetWaiting("the window of the copy, which opens at " + opens.Format(time.DateTime))
+			if err := sleep(ctx, wait); err != nil {
+				return err
+			}
+			w.watch.target().SetWaiting("")
+		}
+		windowed, cancel := context.WithDeadlineCause(ctx, closes, errWindowClosed)
+		err := run(windowed)
+		over := errors.Is(context.Cause(windowed), errWindowClosed)
+		cancel()
+		if err == nil || !over || ctx.Err() != nil {
+			return err
+		}
+		w.logger.Info("the window of the copy is over: it goes on with what is missing when it opens again", "window", w.sub.Copy.Window.String())
+	}
 }
 
 // copyOrigin names the replication origin that marks the copied rows, so that

@@ -127,9 +127,18 @@ type Group struct {
 
 // Copy is how the rows that exist are brought.
 type Copy struct {
+	Mode       string // CopyConcurrent or CopyLocked
 	Workers    int    // tables at a time
 	OnExisting string // ExistingStop, ExistingTruncate or ExistingAppend
+	MaxMB      int    // megabytes of rows per second, all workers together; 0: no limit
+	Window     Window // the time of day in which rows are read
 }
+
+// Values of Copy.Mode.
+const (
+	CopyConcurrent = "concurrent" // nobody waits for the copy
+	CopyLocked     = "locked"     // the tables cannot be written while they are read
+)
 
 // Values of Copy.OnExisting: what happens with a table of the subscriber that holds rows.
 const (

@@ -71,7 +71,7 @@ subscriptions:
     initial: none
     position: 16/B374D848
     schema: require
-    copy: {workers: 2, on_existing: append}
+    copy: {mode: locked, workers: 2, on_existing: append, max_mb_per_s: 50, window: "22:00-06:30"}
     policies: {insert_conflict: upsert, update_missing: skip, delete_missing: skip, other: stop}
     group: {rows: 10, bytes: 64KiB, time: 1s}
     replication_role: origin
@@ -113,7 +113,7 @@ func TestParse_EveryKeyIsRead(t *testing.T) {
 				Tables:  map[TableName]TableName{{"public", "orders"}: {"app", "orders_copy"}},
 			},
 			Initial: InitialNone, Position: 0x16B374D848, Schema: SchemaRequire,
-			Copy:            Copy{Workers: 2, OnExisting: ExistingAppend},
+			Copy:            Copy{Mode: CopyLocked, Workers: 2, OnExisting: ExistingAppend, MaxMB: 50, Window: Window{22 * time.Hour, 6*time.Hour + 30*time.Minute}},
 			Policies:        Policies{PolicyUpsert, PolicySkip, PolicySkip, PolicyStop},
 			Group:           Group{Rows: 10, Bytes: 64 << 10, Time: Duration(time.Second)},
 			ReplicationRole: RoleOrigin,

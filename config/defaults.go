@@ -38,7 +38,7 @@ func DefaultSubscription() Subscription {
 		Initial:         InitialCopy,
 		Schema:          SchemaCreate,
 		Policies:        Policies{PolicyStop, PolicyStop, PolicyStop, PolicyStop},
-		Copy:            Copy{Workers: 4, OnExisting: ExistingStop},
+		Copy:            Copy{Mode: CopyConcurrent, Workers: 4, OnExisting: ExistingStop},
 		Group:           Group{Rows: 5000, Bytes: 4 << 20, Time: Duration(200 * time.Millisecond)},
 		ReplicationRole: RoleAuto,
 	}

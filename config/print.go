@@ -114,7 +114,7 @@ func (s *Subscription) yaml() yaml.MapSlice {
 		{Key: "initial", Value: s.Initial},
 		{Key: "position", Value: position},
 		{Key: "schema", Value: s.Schema},
-		{Key: "copy", Value: yaml.MapSlice{{Key: "workers", Value: s.Copy.Workers}, {Key: "on_existing", Value: s.Copy.OnExisting}}},
+		{Key: "copy", Value: printCopy(&s.Copy)},
 		{Key: "policies", Value: yaml.MapSlice{
 			{Key: "insert_conflict", Value: string(s.Policies.InsertConflict)},
 			{Key: "update_missing", Value: string(s.Policies.UpdateMissing)},
@@ -171,4 +171,17 @@ func sortTables(ts []TableName) {
 	slices.SortFunc(ts, func(a, b TableName) int {
 		return cmp.Or(cmp.Compare(a.Schema, b.Schema), cmp.Compare(a.Table, b.Table))
 	})
+}
+
+func printCopy(c *Copy) yaml.MapSlice {
+	m := yaml.MapSlice{
+		{Key: "mode", Value: c.Mode},
+		{Key: "workers", Value: c.Workers},
+		{Key: "on_existing", Value: c.OnExisting},
+		{Key: "max_mb_per_s", Value: c.MaxMB},
+	}
+	if c.Window != (Window{}) {
+		m = append(m, yaml.MapItem{Key: "window", Value: c.Window.String()})
+	}
+	return m
 }

@@ -106,8 +106,11 @@ func (g *Group) decode(v value) {
 
 func (c *Copy) decode(v value) {
 	v.fields(map[string]func(value){
-		"workers":     integer(&c.Workers, 1, 64),
-		"on_existing": oneOf(&c.OnExisting, ExistingStop, ExistingTruncate, ExistingAppend),
+		"mode":         oneOf(&c.Mode, CopyConcurrent, CopyLocked),
+		"workers":      integer(&c.Workers, 1, 64),
+		"on_existing":  oneOf(&c.OnExisting, ExistingStop, ExistingTruncate, ExistingAppend),
+		"max_mb_per_s": integer(&c.MaxMB, 0, 100_000),
+		"window":       window(&c.Window),
 	})
 }
 

@@ -135,7 +135,7 @@ func (w *worker) pipe(ctx context.Context, p statements, m *meter) (sent, stored
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.w = bufio.NewWriterSize(pw, pipeBuffer)
+		m.w, m.wait = bufio.NewWriterSize(pw, pipeBuffer), func(n int) error { return w.r.throttle.wait(ctx, n) }
 		var tag pgconn.CommandTag
 		if tag, readErr = w.in.conn.CopyTo(ctx, m, p.reads); readErr == nil {
 			readErr = m.w.Flush()
@@ -178,6 +178,8 @@ type meter struct {
 	task  *task    // not nil: p is that of a part
 	quiet bool     // not rows of the table
 	told  Progress // what the task knows of p
+
+	wait func(n int) error // until n more bytes may be read
 }
 
 func (m *meter) Write(b []byte) (int, error) {
@@ -187,6 +189,9 @@ func (m *meter) Write(b []byte) (int, error) {
 		m.next = now.Add(progressEvery)
 		m.r.stall.move()
 		m.show()
+	}
+	if err := m.wait(len(b)); err != nil {
+		return 0, err
 	}
 	return m.w.Write(b)
 }

@@ -88,7 +88,7 @@ func TestTransfer_DifferingCountsAreAnError_CB092(t *testing.T) {
 	defer r.close()
 	ctx := t.Context()
 	var err error
-	if r.point, err = openPoint(ctx, o.Publisher, r.stall); err != nil {
+	if r.point, err = r.openPoint(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r.worker = &worker{r: r}

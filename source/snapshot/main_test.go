@@ -20,7 +20,11 @@ type pair struct {
 // theirs.
 func newPair(t testing.TB, both, pub, sub string) *pair {
 	t.Helper()
-	c := pgtest.Shared(t)
+	return newPairOn(t, pgtest.Shared(t), both, pub, sub)
+}
+
+func newPairOn(t testing.TB, c *pgtest.Cluster, both, pub, sub string) *pair {
+	t.Helper()
 	p := &pair{t: t, pub: c.DB(t), sub: c.DB(t)}
 	makeLedger(t, p.sub)
 	for _, s := range []string{both, pub} {

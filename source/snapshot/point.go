@@ -63,21 +63,34 @@ func identify(ctx context.Context, c *pgconn.PgConn) (server, error) {
 	return server{systemID: id, timeline: uint32(tl), started: r[2], addr: r[3], database: r[4]}, nil
 }
 
-// openPoint creates the temporary slot. That waits for all transactions that
-// are running at the time; the slot ends with the connection.
-func openPoint(ctx context.Context, url string, st *stall) (*point, error) {
-	c, err := connect(ctx, url, pgconnect.Replication)
+// openPoint finds the moment that is copied.
+func (r *run) openPoint(ctx context.Context) (*point, error) {
+	role := pgconnect.Replication
+	if r.o.Locked {
+		role = "copy lock"
+	}
+	c, err := connect(ctx, r.o.Publisher, role)
 	if err != nil {
-		return nil, fmt.Errorf("connect to publisher for replication: %w", err)
+		if !r.o.Locked {
+			return nil, fmt.Errorf("connect to publisher for replication: %w", err)
+		}
+		return nil, fmt.Errorf("connect to publisher: %w", err)
 	}
 	p := &point{conn: c}
-	if err := p.open(ctx, st); err != nil {
+	if r.o.Locked {
+		err = p.lock(ctx, r)
+	} else {
+		err = p.open(ctx, r.stall)
+	}
+	if err != nil {
 		closeConn(c)
 		return nil, err
 	}
 	return p, nil
 }
 
+// open creates the temporary slot. That waits for all transactions that are
+// running at the time; the slot ends with the connection.
 func (p *point) open(ctx context.Context, st *stall) error {
 	var err error
 	if p.server, err = identify(ctx, p.conn); err != nil {

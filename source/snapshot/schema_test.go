@@ -228,7 +228,7 @@ func TestImportSnapshot_AnotherServerIsRefusedBeforeAnythingChanges_CB090(t *tes
 	other := pgtest.New(t)
 	ctx := t.Context()
 	st := newStall(p.pub, p.sub, nil, testLog(t))
-	pt, err := openPoint(ctx, p.pub, st)
+	pt, err := (&run{o: p.options("t"), stall: st}).openPoint(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,11 @@ type Options struct {
 	OnExisting OnExisting
 	// Workers is how many tables are copied at a time; zero is 1.
 	Workers int
+	// Locked keeps the tables from being written while they are read, instead of reading
+	// them beside their writers at the consistent point of a replication slot.
+	Locked bool
+	// BytesPerSecond bounds what all workers together read; zero: no bound.
+	BytesPerSecond int64
 	// ReplicationRole is "auto" (or empty: replica where permitted), "replica"
 	// or "origin": the session_replication_role of the copying session.
 	ReplicationRole string
@@ -97,7 +102,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &run{o: o, all: o.Tables, log: o.Logger.With("subscription", o.Subscription)}
+	r := &run{o: o, all: o.Tables, log: o.Logger.With("subscription", o.Subscription), throttle: newThrottle(o.BytesPerSecond)}
 	ctx, cancel := context.WithCancel(ctx)
 	r.stall = newStall(o.Publisher, o.Subscriber, o.Events.Waiting, r.log)
 	watched := make(chan struct{})
@@ -118,11 +123,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // run is the state of one Run. One goroutine owns it, and shares it with the
 // workers while they copy.
 type run struct {
-	o       Options
-	all     []TableMap // of the run; o.Tables are those of one attempt
-	log     *slog.Logger
-	res     Result
-	stall   *stall
+	o     Options
+	all   []TableMap // of the run; o.Tables are those of one attempt
+	log   *slog.Logger
+	res   Result
+	stall *stall
+	throttle
 	point   *point
 	*worker            // plans, and is the first that copies
 	lock    bool       // before the tables are read
@@ -131,7 +137,7 @@ type run struct {
 
 func (r *run) run(ctx context.Context) error {
 	var err error
-	if r.point, err = openPoint(ctx, r.o.Publisher, r.stall); err != nil {
+	if r.point, err = r.openPoint(ctx); err != nil {
 		return err
 	}
 	r.res.SystemID, r.res.Timeline = r.point.server.systemID, r.point.server.timeline
