@@ -50,7 +50,7 @@ func (w Window) Next(now time.Time) (opens, closes time.Time) {
 	}
 	// By the calendar, so that a day of 23 or 25 hours has its window too.
 	at := func(day int, d time.Duration) time.Time {
-		return time.Date(now.Year(), now.Month(), now.Day()+day, int(d.Hours()), int(d.Minutes())%60, 0, 0, now.Location())
+		return time.Date(now.Year(), now.Month(), now.Day()+day, int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60, 0, now.Location())
 	}
 	length := 0
 	if w.To < w.From {

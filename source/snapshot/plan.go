@@ -17,7 +17,7 @@ type plan struct {
 	*sourceTable
 	targetOID string
 	leaves    bool     // the target is partitioned
-	remote    bool     // some of its partitions are foreign tables
+	foreign   bool     // its rows, or those of a partition, are not in a heap of this server
 	columns   []string // copied ones
 	// freeze: the table was made by this run, so that nobody can miss rows that
 	// its older snapshot should not see (PostgreSQL: COPY, FREEZE).
@@ -84,7 +84,8 @@ func makePlans(ctx context.Context, r *run, sources []*sourceTable, made []Table
 // compare fills in the target side and returns what is wrong.
 func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 	rows, err := pgquery.Rows(ctx, out.conn, `SELECT c.oid, c.relkind,
-		EXISTS (SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE l.relkind = 'f')
+		EXISTS (SELECT FROM pg_class l LEFT JOIN pg_am a ON a.oid = l.relam WHERE (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
+			AND l.relkind <> 'p' AND a.amname IS DISTINCT FROM 'heap')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, p.TargetSchema, p.TargetName)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (p *plan) compare(ctx context.Context, out *writer) ([]string, error) {
 	if kind := rows[0][1]; kind != "r" && kind != "p" {
 		return []string{fmt.Sprintf("%s on the subscriber is not a table (relkind %q)", p.Target(), kind)}, nil
 	}
-	p.targetOID, p.leaves, p.remote = rows[0][0], rows[0][1] == "p", rows[0].Bool(2)
+	p.targetOID, p.leaves, p.foreign = rows[0][0], rows[0][1] == "p", rows[0].Bool(2)
 	p.freeze = p.freeze && !p.leaves // not through a partitioned table
 	rows, err = pgquery.Rows(ctx, out.conn, `SELECT attname, attgenerated <> '', `+columnTypeSQL+` FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
 		WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped`, p.targetOID)

@@ -66,15 +66,20 @@ func (p *part) where(age string) string {
 
 // split cuts a table into parts, if it is worth it and may be done: nil, if not.
 func (w *worker) split(ctx context.Context, p *plan) (*task, error) {
-	if !p.empty || p.remote || p.rowsOnly() || p.estimatedBytes < 2*partBytes {
+	if !p.empty || p.foreign || p.rowsOnly() || p.estimatedBytes < 2*partBytes {
 		return nil, nil
 	}
 	// In the tree of a partitioned table the rows are in the leaves.
-	rows, err := pgquery.Rows(ctx, w.in.conn, `SELECT format('%I.%I', n.nspname, c.relname), pg_relation_size(c.oid) / current_setting('block_size')::int, c.oid, c.relfilenode
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	rows, err := pgquery.Rows(ctx, w.in.conn, `SELECT format('%I.%I', n.nspname, c.relname), pg_relation_size(c.oid) / current_setting('block_size')::int, c.oid, c.relfilenode, a.amname = 'heap'
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am a ON a.oid = c.relam
 		WHERE c.relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid) WHERE $2::bool) ORDER BY c.oid`, p.oid, fmt.Sprint(p.partitioned))
 	if err != nil {
 		return nil, fmt.Errorf("read the size of publisher's table %s: %w", p.Source(), err)
+	}
+	for _, r := range rows {
+		if !r.Bool(4) {
+			return nil, nil // another access method may not keep rows in blocks
+		}
 	}
 	t := &task{plan: p, shape: w.shape(p, rows)}
 	if t.adopt(w.in.horizon) {
