@@ -145,8 +145,10 @@ func (p *pair) copyOnce(ctx context.Context, m Method, r *CopyResult) (c cost, e
 	if err != nil {
 		return c, err
 	}
-	for _, sql := range []string{countRows, "SELECT count(*)::text FROM pg_index i JOIN pg_class c ON c.oid = indexrelid WHERE relnamespace = 'public'::regnamespace AND indisvalid",
-		"SELECT count(*)::text FROM pg_constraint WHERE connamespace = 'public'::regnamespace"} {
+	for _, sql := range []string{
+		countRows, "SELECT count(*)::text FROM pg_index i JOIN pg_class c ON c.oid = indexrelid WHERE relnamespace = 'public'::regnamespace AND indisvalid",
+		"SELECT count(*)::text FROM pg_constraint WHERE connamespace = 'public'::regnamespace",
+	} {
 		want, err := p.pub.get(ctx, copyDB, sql)
 		if err != nil {
 			return c, err
