@@ -176,8 +176,16 @@ func (p *plan) existing(ctx context.Context, r *run) ([]string, error) {
 		p.truncate, p.empty = true, true
 	case r.o.OnExisting == Append:
 	default:
-		return []string{fmt.Sprintf("subscriber's table %s holds rows: empty it (TRUNCATE %s), or set copy.on_existing to truncate, or to append to keep them, "+
-			"or set initial: none if the subscriber has everything already", p.Target(), p.Target())}, nil
+		unique, err := pgquery.Rows(ctx, r.out.conn, "SELECT indexrelid::regclass FROM pg_index WHERE indrelid = $1::oid AND indisunique ORDER BY 1", p.targetOID)
+		if err != nil {
+			return nil, err
+		}
+		why := "the copy would bring them a second time"
+		if len(unique) > 0 {
+			why = "the copy could violate " + unique[0][0]
+		}
+		return []string{fmt.Sprintf("subscriber's table %s holds rows, and %s: empty it (TRUNCATE %s), or set copy.on_existing to truncate, or to append to keep them, "+
+			"or set initial: none if the subscriber has everything already", p.Target(), why, p.Target())}, nil
 	}
 	if strangers > 0 {
 		p.earlier = nil // with all of them
