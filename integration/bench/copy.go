@@ -127,7 +127,7 @@ func (p *pair) copyOnce(ctx context.Context, m Method, r *CopyResult) (c cost, e
 	if err := p.sub.exec(ctx, "postgres", "CREATE DATABASE run", "CHECKPOINT"); err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, p.sub.dropDatabase(ctx, "run")) }()
+	defer func(ctx context.Context) { err = errors.Join(err, p.sub.dropDatabase(ctx, "run")) }(ctx)
 	ctx, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
 	switch m {
@@ -211,7 +211,7 @@ func (p *pair) copyPipe(ctx context.Context, format string) (c cost, err error) 
 	err = p.shell(ctx, `set -e; PATH="$0:$PATH"; export PUB="$1" SUB="$2" FORMAT='`+format+`'
 pg_dump --section=pre-data --no-publications "$PUB" | psql -XqAt -v ON_ERROR_STOP=1 -o /dev/null "$SUB"
 psql -XqAt "$PUB" -c 'SELECT oid::regclass FROM pg_class WHERE relkind = $$r$$ AND relnamespace = $$public$$::regnamespace ORDER BY relpages DESC' |
-	xargs -P `+strconv.Itoa(copyWorkers)+` -I T sh -c 'psql -Xq "$PUB" -c "COPY T TO STDOUT (FORMAT $FORMAT)" | psql -Xq -v ON_ERROR_STOP=1 "$SUB" -c "COPY T FROM STDIN (FORMAT $FORMAT)"'
+	xargs -P `+strconv.Itoa(copyWorkers)+` -I {} sh -c 'psql -Xq "$PUB" -c "COPY {} TO STDOUT (FORMAT $FORMAT)" | psql -Xq -v ON_ERROR_STOP=1 "$SUB" -c "COPY {} FROM STDIN (FORMAT $FORMAT)"'
 pg_dump --section=post-data --no-publications "$PUB" | psql -XqAt -v ON_ERROR_STOP=1 -o /dev/null "$SUB"
 psql -Xq "$SUB" -c ANALYZE`)
 	c.Wall = time.Since(began)
