@@ -165,6 +165,31 @@ func TestRun_ResumeGoesOnWithWhatIsMissing(t *testing.T) {
 		p.resumed(o, "t")
 		check(t, p, "t")
 	})
+	// It has an older number than transactions that the snapshot shows.
+	t.Run("rows were changed by a transaction that had begun before", func(t *testing.T) {
+		p := newPair(t, plain, "CREATE TABLE other (id int); INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 50000) g; DELETE FROM t WHERE id % 11 = 0", "")
+		c, err := connect(t.Context(), p.pub, "early")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeConn(c)
+		exec := func(sql string) {
+			if err := execSQL(t.Context(), c, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec("BEGIN; INSERT INTO public.other VALUES (1)")
+		pgtest.Exec(t, p.pub, "INSERT INTO other VALUES (2)")
+		o := p.options("t")
+		o.Workers, o.Locked = 2, true // a slot would wait for the transaction
+		p.interrupt(o, 20000)
+		exec("UPDATE public.t SET v = 'late' WHERE id < 5000 AND id % 11 = 1; COMMIT")
+		there, _ := p.resumed(o, "t")
+		if there == 0 {
+			t.Error("nothing was kept")
+		}
+		check(t, p, "t")
+	})
 	t.Run("interrupted again and again", func(t *testing.T) {
 		p, o := setup(t, plain)
 		for i := range 3 {
